@@ -1,0 +1,73 @@
+"""Runs every benchmark, prints what it finds and writes results.md; run by `make bench`.
+
+The process that measures imports the standard library only (processes.py says why).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from importlib.metadata import version
+
+import against_pandas
+import code_location
+import day_replace
+import imports
+import peers
+from processes import HERE, WORK
+from report import as_markdown, as_text
+
+_RESULTS = HERE / "results.md"
+_OWN_PACKAGES = ("dagster", "ibis-framework", "duckdb", "pandas", "pydantic", "sqlglot")
+_PEER_PACKAGES = ("dagster", "dagster-duckdb-pandas", "duckdb", "pandas")
+
+# Why a goal is missed, by its name; shown only where it is.
+_REASONS: dict[str, str] = {}
+
+
+def main() -> None:
+    """Makes the peers' environment, runs the benchmarks in turn and writes the results."""
+    started = time.monotonic()
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    try:
+        peers.ensure_peers()
+        machine = _machine()
+        benchmarks = []
+        for module in (imports, day_replace, against_pandas, code_location):
+            print(f"\n{module.TITLE}", flush=True)
+            benchmarks.append(module.measure())
+            print(as_text(benchmarks[-1]), flush=True)
+    finally:
+        shutil.rmtree(WORK, ignore_errors=True)
+    _RESULTS.write_text(as_markdown(benchmarks, machine, _REASONS))
+    missed = sum(not goal.is_met for benchmark in benchmarks for goal in benchmark.goals)
+    print(
+        f"Wrote benchmarks/{_RESULTS.name} after {time.monotonic() - started:.0f} s; "
+        f"{missed or 'no'} goal{'' if missed == 1 else 's'} missed."
+    )
+
+
+def _machine() -> dict[str, str]:
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    own = {package: version(package) for package in _OWN_PACKAGES}
+    return {
+        "Cores": str(os.cpu_count()),
+        "Memory": f"{memory_bytes / 2**30:.0f} GiB",
+        "System": f"{platform.system()} {platform.machine()}",
+        "Load before the start": f"{os.getloadavg()[0]:.1f}",
+        "Python": platform.python_version(),
+        "Versions": _listed(own),
+        "Versions of the peers": _listed(peers.versions_of_peers(_PEER_PACKAGES)),
+    }
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{package} {number}" for package, number in versions.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

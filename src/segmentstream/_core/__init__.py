@@ -1,0 +1,1 @@
+"""Rules that every other part shares; imports the standard library only."""

@@ -1,0 +1,1 @@
+"""The engine of embedded DuckDB: one database file, many processes."""

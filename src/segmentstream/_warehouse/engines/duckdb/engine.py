@@ -1,0 +1,399 @@
+"""Embedded DuckDB as a warehouse: how tables are described, read and replaced.
+
+Imports duckdb (through its siblings), Ibis, sqlglot and `_core`. Every statement is built from
+sqlglot expressions; rows stay inside DuckDB.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date
+from typing import ClassVar, Literal, cast
+from urllib.parse import quote
+
+import duckdb
+import ibis
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+import pyarrow as pa
+import sqlglot.expressions as sge
+
+from segmentstream._core.errors import (
+    PartitionDatesError,
+    WarehouseConfigurationError,
+    WarehouseMaterializationError,
+    WarehouseReadError,
+)
+from segmentstream._warehouse.columns import (
+    ColumnPlan,
+    find_partition_column,
+    plan_existing_table,
+    plan_new_table,
+)
+from segmentstream._warehouse.engine import (
+    EngineCapabilities,
+    TableInfo,
+    WarehouseEngine,
+    WriteResult,
+)
+from segmentstream._warehouse.engines.duckdb import sql
+from segmentstream._warehouse.engines.duckdb.backend import SessionBackend
+from segmentstream._warehouse.engines.duckdb.database import find_database
+from segmentstream._warehouse.engines.duckdb.errors import translated
+from segmentstream._warehouse.expressions import check_bound
+from segmentstream._warehouse.partitions import describe_dates
+from segmentstream._warehouse.settings import WarehouseSettings
+from segmentstream._warehouse.tables import TableRef
+
+_log = logging.getLogger(__name__)
+_STAGING = "segmentstream_staging"
+_PARTITION_NOTE = "segmentstream.partition_by"
+
+
+class DuckDBEngine(WarehouseEngine):
+    """Keeps the tables of a warehouse in one DuckDB database file."""
+
+    capabilities: ClassVar[EngineCapabilities] = EngineCapabilities(
+        storage_kind="duckdb", ignores_case=True
+    )
+
+    def __init__(self, settings: WarehouseSettings) -> None:
+        self._database = find_database(settings.catalog)
+        self._backend = SessionBackend(self._database, wait_seconds=settings.wait_seconds)
+
+    def close(self) -> None:
+        """Does nothing: connections go back as soon as their work is done."""
+
+    def ensure_namespace(self, namespace: str) -> None:
+        with (
+            translated(f"Creating namespace {namespace}", failure=WarehouseMaterializationError),
+            self._backend.session(write=True) as connection,
+        ):
+            _ensure_schema(connection, _catalog(connection), namespace)
+
+    def describe(self, table: TableRef) -> TableInfo | None:
+        if not self._database.exists():
+            return None
+        with (
+            translated(f"Looking up {table}", failure=WarehouseReadError),
+            self._backend.session(write=False) as connection,
+        ):
+            return self._find(connection, table)
+
+    def read(self, table: TableRef) -> ir.Table:
+        info = self.describe(table)
+        if info is None:
+            raise WarehouseReadError(
+                f"The table {table.namespace}.{table.name} does not exist in "
+                f"{self._database.identity}.",
+                "Materialize the asset that writes it first, or correct its key.",
+            )
+        return ops.DatabaseTable(
+            name=info.table.name,
+            schema=info.schema,
+            source=self._backend,
+            namespace=ops.Namespace(catalog=info.table.catalog, database=info.table.namespace),
+        ).to_expr()
+
+    def replace(self, table: TableRef, rows: ir.Table) -> WriteResult:
+        started = time.monotonic()
+        check_bound(rows, backend=self._backend)
+        plan = plan_new_table(rows.schema())
+        with self._writing(table, rows) as (connection, target, query):
+            _refuse_daily_table(self._find_writable(connection, target))
+            with _transaction(connection, target):
+                _ensure_schema(connection, target.catalog, target.namespace)
+                statement = sql.replace_table(target, sql.select_columns(query, plan.columns))
+                written = _run(connection, statement)
+        return WriteResult(
+            table=target,
+            schema=plan.schema,
+            uri=self._uri(target),
+            rows=written,
+            rows_by_date=None,
+            added_columns=(),
+            seconds=time.monotonic() - started,
+        )
+
+    def replace_partitions(
+        self, table: TableRef, rows: ir.Table, column: str, dates: Collection[date]
+    ) -> WriteResult:
+        started = time.monotonic()
+        check_bound(rows, backend=self._backend)
+        dates = frozenset(dates)
+        if not dates:
+            raise WarehouseMaterializationError(
+                f"The write of {table} names no dates, so there is nothing to replace.",
+                "Select at least one partition.",
+            )
+        source = find_partition_column(rows.schema(), column, of="the result")
+        with self._writing(table, rows) as (connection, target, query):
+            found = self._find_writable(connection, target)
+            plan = _plan(rows.schema(), found, target, column)
+            day = next(item.name for item in plan.columns if item.source == source)
+            guarded = sql.select_columns_of_dates(query, plan.columns, source, dates)
+            try:
+                with _transaction(connection, target):
+                    _prepare_table(connection, target, plan, found, day)
+                    if _may_read(connection, rows, target):
+                        _run(connection, sql.create_staging(_STAGING, guarded))
+                        guarded = sql.select_all(_STAGING)
+                    if found:
+                        _run(connection, sql.delete_dates(target, day, dates))
+                    written = _run(connection, sql.insert(target, plan.columns, guarded))
+                    rows_by_date = _rows_by_date(connection, target, day, dates, written)
+            except duckdb.InvalidInputException as error:
+                if sql.STRAY_DATE not in str(error):
+                    raise
+                raise _stray_dates(connection, query, source, dates, target) from error
+        return WriteResult(
+            table=target,
+            schema=plan.schema,
+            uri=self._uri(target),
+            rows=written,
+            rows_by_date=rows_by_date,
+            added_columns=tuple(item.name for item in plan.added) if found else (),
+            seconds=time.monotonic() - started,
+        )
+
+    @contextmanager
+    def _writing(
+        self, table: TableRef, rows: ir.Table
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableRef, sge.Query]]:
+        """Holds the file for one write; gives the table under DuckDB's own name of the file."""
+        doing = f"Writing {table.namespace}.{table.name} in {self._database.identity}"
+        with translated(doing, failure=WarehouseMaterializationError):
+            query = cast("sge.Query", self._backend.compiler.to_sqlglot(rows))
+            with self._backend.session(write=True) as connection:
+                self._bring_in_memory_rows(rows)
+                target = TableRef(
+                    catalog=_catalog(connection), namespace=table.namespace, name=table.name
+                )
+                yield connection, target, query
+
+    def _bring_in_memory_rows(self, rows: ir.Table) -> None:
+        # Tables in memory and Python functions belong to the connection, and must be there before
+        # the transaction that uses them.
+        try:
+            self._backend._run_pre_execute_hooks(rows)  # noqa: SLF001
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise WarehouseMaterializationError(
+                f"Rows in memory do not fit the types they are declared with: {error}",
+                "Correct the rows, or the schema given to ibis.memtable().",
+            ) from error
+
+    def _find_writable(
+        self, connection: duckdb.DuckDBPyConnection, table: TableRef
+    ) -> TableInfo | None:
+        info = self._find(connection, table)
+        if info and info.kind == "view":
+            raise WarehouseMaterializationError(
+                f"{table} is a view, and a write would have to destroy it.",
+                "Drop or rename the view, or give the asset another key.",
+            )
+        return info
+
+    def _find(self, connection: duckdb.DuckDBPyConnection, table: TableRef) -> TableInfo | None:
+        schemas = connection.execute(_FIND_SCHEMA, [table.namespace]).fetchall()
+        _refuse_other_spelling("namespace", table.namespace, [name for (name,) in schemas])
+        found = connection.execute(_FIND_TABLE, [table.namespace, table.name]).fetchall()
+        _refuse_other_spelling("table", table.name, [name for name, _, _ in found])
+        if not found:
+            return None
+        _, kind, comment = found[0]
+        catalog = _catalog(connection)
+        target = TableRef(catalog=catalog, namespace=table.namespace, name=table.name)
+        return TableInfo(
+            table=target,
+            kind=cast("Literal['table', 'view']", kind),
+            schema=self._backend.get_schema(table.name, catalog=catalog, database=table.namespace),
+            partition_column=_noted_partition_column(comment),
+            uri=self._uri(target),
+        )
+
+    def _uri(self, table: TableRef) -> str:
+        return f"{self._database.uri}#{quote(table.namespace)}.{quote(table.name)}"
+
+
+_FIND_SCHEMA = """
+    SELECT schema_name FROM duckdb_schemas()
+    WHERE database_name = current_database() AND lower(schema_name) = lower(?)
+"""
+_FIND_TABLE = """
+    SELECT table_name, 'table', comment FROM duckdb_tables()
+    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
+      AND lower(table_name) = lower($2)
+    UNION ALL
+    SELECT view_name, 'view', NULL FROM duckdb_views()
+    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
+      AND lower(view_name) = lower($2)
+"""
+_VIEWS = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND NOT temporary"
+
+
+def _run(connection: duckdb.DuckDBPyConnection, statement: sge.Expression) -> int:
+    """Runs a statement and gives the number of rows it says it changed."""
+    answer = connection.execute(sql.render(statement)).fetchall()
+    return int(answer[0][0]) if answer else 0
+
+
+def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
+    return str(connection.execute("SELECT current_database()").fetchall()[0][0])
+
+
+@contextmanager
+def _transaction(connection: duckdb.DuckDBPyConnection, table: TableRef) -> Iterator[None]:
+    connection.begin()
+    try:
+        yield
+        connection.commit()
+    except BaseException as error:
+        try:
+            connection.rollback()
+        except duckdb.Error:
+            # No transaction is left. After an error of DuckDB it has been undone already; after
+            # an interrupt the commit was faster.
+            if not isinstance(error, duckdb.Error):
+                _log.warning("The write of %s had committed when it was interrupted.", table)
+        raise
+
+
+def _ensure_schema(connection: duckdb.DuckDBPyConnection, catalog: str, namespace: str) -> None:
+    if not connection.execute(_FIND_SCHEMA, [namespace]).fetchall():
+        _run(connection, sql.create_schema(catalog, namespace))
+
+
+def _plan(
+    offered: ibis.Schema, found: TableInfo | None, target: TableRef, column: str
+) -> ColumnPlan:
+    if found is None:
+        return plan_new_table(offered)
+    if found.partition_column and found.partition_column.casefold() != column.casefold():
+        raise WarehouseMaterializationError(
+            f"{target} is replaced by the dates of {found.partition_column!r}, and the asset now "
+            f"declares {column!r}.",
+            "Correct partition_by_date, or move the table away and backfill a new one.",
+        )
+    find_partition_column(found.schema, column, of=f"the table {target}")
+    return plan_existing_table(offered, found.schema)
+
+
+def _prepare_table(
+    connection: duckdb.DuckDBPyConnection,
+    target: TableRef,
+    plan: ColumnPlan,
+    found: TableInfo | None,
+    day: str,
+) -> None:
+    if found is None:
+        _ensure_schema(connection, target.catalog, target.namespace)
+        _run(connection, sql.create_table(target, plan.columns))
+    else:
+        for added in plan.added:
+            _run(connection, sql.add_column(target, added))
+    if found is None or found.partition_column is None:
+        _run(connection, sql.comment_on_table(target, json.dumps({_PARTITION_NOTE: day})))
+
+
+def _noted_partition_column(comment: str | None) -> str | None:
+    """Reads the partition column from a table's comment, DuckDB having no place of its own."""
+    try:
+        note = json.loads(comment or "null")
+    except ValueError:
+        return None
+    return note.get(_PARTITION_NOTE) if isinstance(note, dict) else None
+
+
+def _refuse_daily_table(found: TableInfo | None) -> None:
+    if found and found.partition_column:
+        raise WarehouseMaterializationError(
+            f"{found.table} holds days written one by one (by {found.partition_column!r}), and the "
+            "asset is no longer partitioned: writing it whole would remove every day.",
+            "Give the asset its partitions back, or rename or drop the table first if it is to be "
+            "replaced.",
+        )
+
+
+def _refuse_other_spelling(kind: str, wanted: str, found: list[str]) -> None:
+    if found and wanted not in found:
+        raise WarehouseConfigurationError(
+            f"The {kind} {wanted!r} exists as {found[0]!r}, and DuckDB does not tell upper from "
+            "lower case: both names are one and the same place.",
+            "Spell the asset key as the existing name, or choose another one.",
+        )
+
+
+def _may_read(connection: duckdb.DuckDBPyConnection, rows: ir.Table, target: TableRef) -> bool:
+    """Says whether the result could read the rows that the write is about to delete.
+
+    A transaction sees its own deletes, so such a result must be complete before they happen. SQL
+    text and views may read anything.
+    """
+    if rows.op().find(ops.SQLQueryResult):
+        return True
+    views = {_folded(*view) for view in connection.execute(_VIEWS).fetchall()}
+    unsafe = views | {_folded(target.namespace, target.name)}
+    return any(
+        _folded(table.namespace.database or "", table.name) in unsafe
+        for table in rows.op().find(ops.DatabaseTable)
+    )
+
+
+def _folded(namespace: str, name: str) -> tuple[str, str]:
+    return namespace.casefold(), name.casefold()
+
+
+def _rows_by_date(
+    connection: duckdb.DuckDBPyConnection,
+    target: TableRef,
+    day: str,
+    dates: Collection[date],
+    written: int,
+) -> Mapping[date, int]:
+    if len(dates) == 1:
+        return dict.fromkeys(dates, written)
+    statement = sql.count_by_date(target, day, dates)
+    counted = dict(connection.execute(sql.render(statement)).fetchall())
+    return {date_: counted.get(date_, 0) for date_ in sorted(dates)}
+
+
+def _counted(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows} rows"
+
+
+def _stray_dates(
+    connection: duckdb.DuckDBPyConnection,
+    query: sge.Query,
+    column: str,
+    dates: Collection[date],
+    target: TableRef,
+) -> PartitionDatesError:
+    statement = sql.count_stray_dates(query, column, dates)
+    counts: dict[date | None, int] = dict(connection.execute(sql.render(statement)).fetchall())
+    null_rows = counts.pop(None, 0)
+    stray = {day: rows for day, rows in counts.items() if day is not None}
+    first = dict(list(stray.items())[:5])
+    told = [f"{day} ({_counted(rows)})" for day, rows in first.items()]
+    if len(stray) > len(first):
+        told.append(f"and {len(stray) - len(first)} more dates")
+    if null_rows:
+        told.append(f"no date at all ({_counted(null_rows)})")
+    if not told:
+        told.append(
+            "they were there when it was written and not when it was counted again, so it "
+            "differs each time it is computed"
+        )
+    return PartitionDatesError(
+        f"Rows for {target} are outside the dates being replaced ({describe_dates(dates)} of "
+        f"{column!r}): {', '.join(told)}. Nothing was written.",
+        "Filter the result to the run's dates, or drop the rows without one; they would be "
+        "written again by every run and removed by none.",
+        column=column,
+        stray_dates=first,
+        stray_rows=sum(stray.values()),
+        null_rows=null_rows,
+    )

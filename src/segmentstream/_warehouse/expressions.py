@@ -1,0 +1,59 @@
+"""What an asset may return, checked before anything is opened; imports Ibis and `_core`."""
+
+from __future__ import annotations
+
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+from ibis.backends import BaseBackend
+
+from segmentstream._core.errors import WarehouseMaterializationError
+
+
+def check_table(value: object) -> ir.Table:
+    """Gives `value` back when it is a table expression.
+
+    Raises:
+        WarehouseMaterializationError: It is something else; says what to return instead.
+    """
+    if not isinstance(value, ir.Table):
+        raise _not_a_table(value)
+    return value
+
+
+def check_bound(rows: ir.Table, *, backend: BaseBackend) -> None:
+    """Checks that `backend` can compute an expression.
+
+    Raises:
+        WarehouseMaterializationError: It reads another connection, or a table bound to none.
+    """
+    for table in rows.op().find((ops.UnboundTable, ops.DatabaseTable, ops.SQLQueryResult)):
+        if isinstance(table, ops.UnboundTable):
+            raise WarehouseMaterializationError(
+                f"The expression reads {table.name!r}, an unbound table that no warehouse holds.",
+                "Take the table as an input of the asset, or from WarehouseResource.table().",
+            )
+        if table.source != backend:
+            raise WarehouseMaterializationError(
+                f"The expression reads {table.name!r} through another connection than the "
+                "warehouse's.",
+                "Take the table as an input of the asset, or from WarehouseResource.table(); bring "
+                "outside data in with ibis.memtable(...).",
+            )
+
+
+def _not_a_table(value: object) -> WarehouseMaterializationError:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if value is None:
+        return WarehouseMaterializationError(
+            "The asset returned None instead of an Ibis table expression.",
+            "Return the expression, or annotate the function `-> None` when it writes nothing.",
+        )
+    if isinstance(value, ir.Expr):
+        return WarehouseMaterializationError(
+            f"The asset returned an Ibis {type(value).__name__}, not a table.",
+            "Return a table, for example with `.as_table()`.",
+        )
+    return WarehouseMaterializationError(
+        f"The asset returned a {kind} instead of an Ibis table expression.",
+        "Return an expression; wrap rows that are in memory with ibis.memtable(rows).",
+    )

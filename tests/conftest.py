@@ -1,0 +1,86 @@
+"""What every test starts from: a warehouse of its own in a real DuckDB file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import segmentstream.dagster as dg
+from segmentstream import WarehouseResource, warehouse_resources
+from segmentstream._warehouse.engine import WarehouseEngine
+from segmentstream._warehouse.registry import create_engine
+from segmentstream._warehouse.settings import WarehouseSettings
+
+type Query = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps the variables of whoever runs the tests out of them."""
+    for variable in list(os.environ):
+        if variable.startswith(("SEGMENTSTREAM_", "DAGSTER_")):
+            monkeypatch.delenv(variable)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Path:
+    """The file of the warehouse; it does not exist yet."""
+    return tmp_path / "warehouse.duckdb"
+
+
+@pytest.fixture
+def settings(catalog: Path) -> WarehouseSettings:
+    """A DuckDB warehouse whose default namespace is `main`."""
+    return WarehouseSettings(
+        engine="duckdb", catalog=str(catalog), default_namespace="main", wait_seconds=60
+    )
+
+
+@pytest.fixture
+def engine(settings: WarehouseSettings) -> WarehouseEngine:
+    """The engine of that warehouse."""
+    return create_engine(settings)
+
+
+@pytest.fixture
+def warehouse(catalog: Path) -> WarehouseResource:
+    """The same warehouse as a Dagster resource."""
+    return WarehouseResource(
+        engine="duckdb", catalog=str(catalog), default_namespace="main", wait_seconds=60
+    )
+
+
+@pytest.fixture
+def resources(warehouse: WarehouseResource) -> dict[str, Any]:
+    """The resources of a workspace on that warehouse."""
+    return warehouse_resources(warehouse=warehouse)
+
+
+@pytest.fixture
+def query(catalog: Path) -> Query:
+    """Reads the file past the SDK, with plain SQL on a connection of its own."""
+    import duckdb  # the tests of a missing extra run without it
+
+    def run(sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with duckdb.connect(catalog, read_only=True) as connection:
+            return connection.execute(sql, list(parameters)).fetchall()
+
+    return run
+
+
+@pytest.fixture
+def daily() -> dg.DailyPartitionsDefinition:
+    """The days of May 2024 in Berlin."""
+    return dg.DailyPartitionsDefinition(
+        start_date="2024-05-01", end_date="2024-06-01", timezone="Europe/Berlin"
+    )
+
+
+def may(day: int) -> date:
+    """A day of May 2024."""
+    return date(2024, 5, day)

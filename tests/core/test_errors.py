@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from segmentstream._core import errors
+from segmentstream._core.errors import SegmentStreamError, WarehouseConnectionError
+from segmentstream._core.names import identifier_problem
+
+
+def tree() -> list[type[SegmentStreamError]]:
+    """Every error class of the module."""
+    return [
+        kind
+        for kind in vars(errors).values()
+        if inspect.isclass(kind) and issubclass(kind, SegmentStreamError)
+    ]
+
+
+def test_the_picture_of_the_tree_is_complete() -> None:
+    """The drawing in the docstring names every error, under its own parent."""
+    drawn = re.findall(r"(?m)^([│ ├└─]*)(\w+Error)", errors.__doc__ or "")
+    assert {name for _, name in drawn} == {kind.__name__ for kind in tree()}
+    parents: list[str] = []
+    for indent, name in drawn:
+        depth = len(indent) // 4
+        parents[depth:] = [name]
+        if depth:
+            assert getattr(errors, name).__base__ is getattr(errors, parents[depth - 1])
+
+
+def test_a_message_says_what_is_wrong_and_what_to_do() -> None:
+    """Both parts stand in the text and apart as attributes."""
+    error = WarehouseConnectionError("The file is busy.", "Wait.", retryable=True)
+    assert str(error) == "The file is busy. Wait."
+    assert (error.problem, error.remedy, error.retryable) == ("The file is busy.", "Wait.", True)
+
+
+def test_only_what_may_help_is_retryable() -> None:
+    """A plain error says that trying again changes nothing."""
+    assert not SegmentStreamError("a", "b").retryable
+    assert not WarehouseConnectionError("a", "b").retryable
+
+
+def test_errors_survive_the_way_between_processes() -> None:
+    """An error of two parts can be pickled, as an executor does, and keeps its text."""
+    error = pickle.loads(pickle.dumps(SegmentStreamError("a.", "b.")))
+    assert str(error) == "a. b."
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "is empty"),
+        (" a", "begins or ends with white space"),
+        ("a\t", "begins or ends with white space"),
+        ("a\x00b", "contains a control character"),
+        ("a\nb", "contains a control character"),
+        ("a b", None),
+        ("größe.1-x", None),
+        ('a"b', None),
+    ],
+)
+def test_what_no_engine_can_carry_is_told(name: str, problem: str | None) -> None:
+    """Only what can be a name nowhere is ruled out for all engines."""
+    assert identifier_problem(name) == problem
