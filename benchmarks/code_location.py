@@ -6,6 +6,7 @@ Annotations are not postponed here: Dagster reads those of the assets as objects
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
@@ -75,6 +76,7 @@ def _row(
 
 
 def _load_and_inspect(way: str) -> dict[str, float]:
+    warnings.simplefilter("ignore")  # Backfill policies are beta: one warning for each asset.
     started = time.process_time()
     dagster, table_type, options, resources = _imports(way)
     imported = time.process_time()

@@ -22,11 +22,7 @@ import duckdb
 
 from segmentstream._core.errors import WarehouseConfigurationError, WarehouseConnectionError
 from segmentstream._core.names import CATALOG_VARIABLE
-from segmentstream._warehouse.engines.duckdb.errors import (
-    holder_of,
-    is_held_elsewhere,
-    meaning_of,
-)
+from segmentstream._warehouse.engines.duckdb.errors import holder_of, is_held_elsewhere
 
 _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.5
@@ -127,6 +123,8 @@ class _FileDatabase(Database):
         self._writer_at_work = False
         self._writers_waiting = 0
         self._own = threading.local()
+        # DuckDB 1.5 can lose the file when one thread opens it while another closes it.
+        self._opening_or_closing = threading.Lock()
 
     def exists(self) -> bool:
         try:
@@ -149,7 +147,8 @@ class _FileDatabase(Database):
             try:
                 yield connection
             finally:
-                _close(connection)
+                with self._opening_or_closing:
+                    _close(connection)
         finally:
             self._leave(write=write)
 
@@ -200,14 +199,16 @@ class _FileDatabase(Database):
         pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return _prepare(
-                    duckdb.connect(self._path, read_only=not self._sessions_are_writing)
-                )
+                with self._opening_or_closing:
+                    return _prepare(
+                        duckdb.connect(self._path, read_only=not self._sessions_are_writing)
+                    )
             except duckdb.Error as error:
                 if not is_held_elsewhere(error):
-                    meaning = meaning_of(error)
                     raise WarehouseConnectionError(
-                        f"The DuckDB file {self._path} cannot be opened: {error}", meaning.remedy
+                        f"The DuckDB file {self._path} cannot be opened: {error}",
+                        f"Check {CATALOG_VARIABLE}, the permissions of the file and its folder, "
+                        "and that no newer DuckDB made it.",
                     ) from error
                 if time.monotonic() + pause_seconds > deadline:
                     raise self._held_too_long(holder_of(error)) from error

@@ -1,4 +1,7 @@
-"""What each DuckDB error means to the caller; imports duckdb, Ibis' errors and `_core`."""
+"""What each DuckDB error means to the caller.
+
+Imports duckdb, the errors of Ibis and sqlglot, and `_core`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 
 import duckdb
 from ibis.common.exceptions import IbisError
+from sqlglot.errors import SqlglotError
 
 from segmentstream._core.errors import (
     SegmentStreamError,
@@ -19,7 +23,11 @@ from segmentstream._core.errors import (
 
 # DuckDB tells a held lock from other I/O errors by its text alone.
 _HELD_BY = re.compile(r"Conflicting lock is held in (?P<program>.+) \(PID (?P<pid>\d+)\)")
-_HELD = ("Could not set lock on file", "different configuration than existing connections")
+_HELD = (
+    "Could not set lock on file",
+    "different configuration than existing connections",
+    "Unique file handle conflict",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +144,9 @@ def translated(
         raise
     except duckdb.Error as error:
         raise _ours(doing, error, failure) from error
-    except IbisError as error:
+    except (IbisError, SqlglotError) as error:
         raise failure(
-            f"{doing} failed: Ibis cannot turn the expression into SQL: {error}",
+            f"{doing} failed: the expression cannot be turned into SQL: {error}",
             _EXPRESSION.remedy,
         ) from error
     except RuntimeError as error:
