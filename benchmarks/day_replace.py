@@ -171,10 +171,9 @@ class _Ways:
     def by_engine(self) -> dict[str, tuple[float, float]]:
         day = self._next_day()
         events, read = _timed(lambda: self._engine.read(self._events))
+        rows = _sessions_of(events, day)
         _, write = _timed(
-            lambda: self._engine.replace_partitions(
-                self._sessions, _sessions_of(events, day), "session_date", [day]
-            )
+            lambda: self._engine.replace_partitions(self._sessions, rows, "session_date", [day])
         )
         return {"read": read, "write": write}
 

@@ -5,7 +5,7 @@ each command on its standard input, so that fifty crashes take seconds:
 
     dates|table VERSION boundary N     the child kills itself before its N-th call of DuckDB
     dates|table VERSION moment S       the child is killed S seconds after it was started
-    dates|table VERSION interrupt S    the child gets SIGTERM, whose handler raises
+    dates|table VERSION interrupt N    a signal whose handler raises comes during the N-th call
 
 It answers with one line: `finished SECONDS`, `killed`, or `raised NAME`.
 """
@@ -13,9 +13,11 @@ It answers with one line: `finished SECONDS`, `killed`, or `raised NAME`.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from datetime import date, timedelta
 from types import FrameType
 from typing import Any, NoReturn
@@ -37,7 +39,7 @@ TABLES = {
 
 
 class Interrupted(BaseException):
-    """What the handler of SIGTERM raises, as Dagster's does: no `Exception`."""
+    """What a signal handler raises, as Dagster's does: no `Exception`."""
 
 
 def open_engine(catalog: str) -> WarehouseEngine:
@@ -56,42 +58,59 @@ def write(engine: WarehouseEngine, kind: str, version: int) -> None:
         engine.replace(TABLES["table"], rows)
 
 
-class KillsItself:
-    """A DuckDB connection that ends the process before one of its calls."""
+class Counting:
+    """A DuckDB connection that does something before one of its calls."""
 
     calls_left = sys.maxsize
+    then: Callable[[], None]
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
     # Any call of any signature is passed on.
     def __getattr__(self, name: str) -> Any:
-        KillsItself.calls_left -= 1
-        if KillsItself.calls_left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        Counting.count()
         return getattr(self._connection, name)
 
+    @classmethod
+    def count(cls) -> None:
+        cls.calls_left -= 1
+        if cls.calls_left == 0:
+            cls.then()
 
-def kill_at_boundary(number: int) -> None:
-    """Makes the process end before its `number`-th call of DuckDB, opening the file included."""
-    KillsItself.calls_left = number
+
+def before_call(number: int, then: Callable[[], None]) -> None:
+    """Arranges for `then` before the `number`-th call of DuckDB, opening the file included."""
+    Counting.calls_left, Counting.then = number, then
     connect = duckdb.connect
 
-    def connecting(*args: Any, **options: Any) -> KillsItself:
-        KillsItself.calls_left -= 1
-        if KillsItself.calls_left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return KillsItself(connect(*args, **options))
+    def connecting(*args: Any, **options: Any) -> Counting:
+        Counting.count()
+        return Counting(connect(*args, **options))
 
     duckdb.connect = connecting  # type: ignore[assignment]  # a stand-in that counts
+
+
+def kill_itself() -> None:
+    """Ends the process as a crash does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def interrupt_soon() -> None:
+    """Lets a signal arrive while the call that follows is at work."""
+    signal.setitimer(signal.ITIMER_REAL, 0.005)
 
 
 def child(catalog: str, kind: str, version: int, how: str, number: int) -> NoReturn:
     """Writes, and says by the exit code how it ended."""
     if how == "boundary":
-        kill_at_boundary(number)
+        before_call(number, kill_itself)
     if how == "interrupt":
-        signal.signal(signal.SIGTERM, interrupt)
+        # DuckDB imports what it needs of Python at its first query, and there it swallows whatever
+        # is raised, interrupts included.
+        duckdb.connect().execute("SELECT ?", ["warm"]).fetchall()
+        signal.signal(signal.SIGALRM, interrupt)
+        before_call(number, interrupt_soon)
     try:
         write(open_engine(catalog), kind, version)
     except Interrupted:
@@ -103,7 +122,7 @@ def child(catalog: str, kind: str, version: int, how: str, number: int) -> NoRet
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Handles SIGTERM."""
+    """Handles the signal."""
     raise Interrupted
 
 
@@ -115,9 +134,10 @@ def main(catalog: str) -> None:
         pid = os.fork()
         if pid == 0:
             child(catalog, kind, int(version), how, int(float(number)))
-        if how in {"moment", "interrupt"}:
-            time.sleep(float(number))
-            os.kill(pid, signal.SIGKILL if how == "moment" else signal.SIGTERM)
+        if how == "moment":
+            ended, _, _ = select.select([os.pidfd_open(pid)], [], [], float(number))
+            if not ended:
+                os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         if os.WIFSIGNALED(status):
             answer = "killed"
