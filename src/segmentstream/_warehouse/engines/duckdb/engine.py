@@ -82,7 +82,7 @@ class DuckDBEngine(WarehouseEngine):
             translated(f"Looking up {table}", failure=WarehouseReadError),
             self._backend.session(write=False) as connection,
         ):
-            return self._find(connection, table)
+            return self._find(connection, _within(connection, table))
 
     def read(self, table: TableRef) -> ir.Table:
         info = self.describe(table)
@@ -164,16 +164,13 @@ class DuckDBEngine(WarehouseEngine):
     def _writing(
         self, table: TableRef, rows: ir.Table
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableRef, sge.Query]]:
-        """Holds the file for one write; gives the table under DuckDB's own name of the file."""
+        """Holds the file for one write, with everything there that the result needs."""
         doing = f"Writing {table.namespace}.{table.name} in {self._database.identity}"
         with translated(doing, failure=WarehouseMaterializationError):
             query = cast("sge.Query", self._backend.compiler.to_sqlglot(rows))
             with self._backend.session(write=True) as connection:
                 self._bring_in_memory_rows(rows)
-                target = TableRef(
-                    catalog=_catalog(connection), namespace=table.namespace, name=table.name
-                )
-                yield connection, target, query
+                yield connection, _within(connection, table), query
 
     def _bring_in_memory_rows(self, rows: ir.Table) -> None:
         # Tables in memory and Python functions belong to the connection, and must be there before
@@ -205,14 +202,14 @@ class DuckDBEngine(WarehouseEngine):
         if not found:
             return None
         _, kind, comment = found[0]
-        catalog = _catalog(connection)
-        target = TableRef(catalog=catalog, namespace=table.namespace, name=table.name)
         return TableInfo(
-            table=target,
+            table=table,
             kind=cast("Literal['table', 'view']", kind),
-            schema=self._backend.get_schema(table.name, catalog=catalog, database=table.namespace),
+            schema=self._backend.get_schema(
+                table.name, catalog=table.catalog, database=table.namespace
+            ),
             partition_column=_noted_partition_column(comment),
-            uri=self._uri(target),
+            uri=self._uri(table),
         )
 
     def _uri(self, table: TableRef) -> str:
@@ -243,6 +240,11 @@ def _run(connection: duckdb.DuckDBPyConnection, statement: sge.Expression) -> in
 
 def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
     return str(connection.execute("SELECT current_database()").fetchall()[0][0])
+
+
+def _within(connection: duckdb.DuckDBPyConnection, table: TableRef) -> TableRef:
+    """Names a table under DuckDB's own name of the file, which is not its path."""
+    return TableRef(catalog=_catalog(connection), namespace=table.namespace, name=table.name)
 
 
 @contextmanager
