@@ -25,7 +25,14 @@ _OWN_PACKAGES = ("dagster", "ibis-framework", "duckdb", "pandas", "pydantic", "s
 _PEER_PACKAGES = ("dagster", "dagster-duckdb-pandas", "duckdb", "pandas")
 
 # Why a goal is missed, by its name; shown only where it is.
-_REASONS: dict[str, str] = {}
+_REASONS = {
+    "Replacing a day in 36,500,000 rows against the SQL transaction": (
+        "the engine adds 13 to 20 ms of its own to each write, whatever the size of the table or "
+        "the day: compiling the Ibis expression and writing its SQL take about half, the look-ups "
+        "that its refusals need (table, columns, views) the other half. The transaction compared "
+        "with takes 70 to 100 ms, so the ratio lies about the goal and falls with larger tables."
+    ),
+}
 
 
 def main() -> None:

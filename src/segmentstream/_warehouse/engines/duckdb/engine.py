@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, cast
 from urllib.parse import quote
 
 import duckdb
@@ -195,16 +195,22 @@ class DuckDBEngine(WarehouseEngine):
         return info
 
     def _find(self, connection: duckdb.DuckDBPyConnection, table: TableRef) -> TableInfo | None:
-        schemas = connection.execute(_FIND_SCHEMA, [table.namespace]).fetchall()
-        _refuse_other_spelling("namespace", table.namespace, [name for (name,) in schemas])
-        found = connection.execute(_FIND_TABLE, [table.namespace, table.name]).fetchall()
-        _refuse_other_spelling("table", table.name, [name for name, _, _ in found])
+        place = [table.namespace, table.name]
+        found = (
+            connection.execute(_FIND_TABLE, place).fetchall()
+            or connection.execute(_FIND_VIEW, place).fetchall()
+        )
         if not found:
+            _refuse_other_spelling(
+                "namespace", table.namespace, _spelling_of(connection, table.namespace)
+            )
             return None
-        _, kind, comment = found[0]
+        namespace, name, kind, comment = found[0]
+        _refuse_other_spelling("namespace", table.namespace, namespace)
+        _refuse_other_spelling("table", table.name, name)
         return TableInfo(
             table=table,
-            kind=cast("Literal['table', 'view']", kind),
+            kind=kind,
             schema=self._backend.get_schema(
                 table.name, catalog=table.catalog, database=table.namespace
             ),
@@ -218,16 +224,17 @@ class DuckDBEngine(WarehouseEngine):
 
 _FIND_SCHEMA = """
     SELECT schema_name FROM duckdb_schemas()
-    WHERE database_name = current_database() AND lower(schema_name) = lower(?)
+    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
 """
 _FIND_TABLE = """
-    SELECT table_name, 'table', comment FROM duckdb_tables()
-    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
-      AND lower(table_name) = lower($2)
-    UNION ALL
-    SELECT view_name, 'view', NULL FROM duckdb_views()
-    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
-      AND lower(view_name) = lower($2)
+    SELECT schema_name, table_name, 'table', comment FROM duckdb_tables()
+    WHERE database_name = current_database()
+      AND lower(schema_name) = lower($1) AND lower(table_name) = lower($2)
+"""
+_FIND_VIEW = """
+    SELECT schema_name, view_name, 'view', NULL FROM duckdb_views()
+    WHERE database_name = current_database()
+      AND lower(schema_name) = lower($1) AND lower(view_name) = lower($2)
 """
 _VIEWS = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND NOT temporary"
 
@@ -265,8 +272,14 @@ def _transaction(connection: duckdb.DuckDBPyConnection, table: TableRef) -> Iter
 
 
 def _ensure_schema(connection: duckdb.DuckDBPyConnection, catalog: str, namespace: str) -> None:
-    if not connection.execute(_FIND_SCHEMA, [namespace]).fetchall():
+    if _spelling_of(connection, namespace) is None:
         _run(connection, sql.create_schema(catalog, namespace))
+
+
+def _spelling_of(connection: duckdb.DuckDBPyConnection, namespace: str) -> str | None:
+    """Gives a namespace as it is spelled where it exists; None where there is none."""
+    found = connection.execute(_FIND_SCHEMA, [namespace]).fetchall()
+    return str(found[0][0]) if found else None
 
 
 def _plan(
@@ -320,10 +333,10 @@ def _refuse_daily_table(found: TableInfo | None) -> None:
         )
 
 
-def _refuse_other_spelling(kind: str, wanted: str, found: list[str]) -> None:
-    if found and wanted not in found:
+def _refuse_other_spelling(kind: str, wanted: str, found: str | None) -> None:
+    if found is not None and found != wanted:
         raise WarehouseConfigurationError(
-            f"The {kind} {wanted!r} exists as {found[0]!r}, and DuckDB does not tell upper from "
+            f"The {kind} {wanted!r} exists as {found!r}, and DuckDB does not tell upper from "
             "lower case: both names are one and the same place.",
             "Spell the asset key as the existing name, or choose another one.",
         )

@@ -24,12 +24,12 @@ _ROWS = sg.to_identifier("rows", quoted=True)
 
 
 def render(statement: sge.Expression) -> str:
-    """Writes a statement in DuckDB's dialect.
+    """Writes a statement in DuckDB's dialect; the statement is spent afterwards.
 
     Raises:
         sqlglot.errors.UnsupportedError: DuckDB has no form for a part of it.
     """
-    return statement.sql(dialect="duckdb", unsupported_level=sg.ErrorLevel.RAISE)
+    return statement.sql(dialect="duckdb", unsupported_level=sg.ErrorLevel.RAISE, copy=False)
 
 
 def create_schema(catalog: str, namespace: str) -> sge.Create:
@@ -108,7 +108,7 @@ def select_columns_of_dates(
     """
     day = _day(column)
     guard = sge.Case(
-        ifs=[sge.If(this=_in_dates(day, dates), true=day)],
+        ifs=[sge.If(this=_in_dates(day, dates), true=day.copy())],
         default=sge.Anonymous(this="error", expressions=[sge.Literal.string(STRAY_DATE)]),
     )
     return sg.select(
@@ -182,4 +182,4 @@ def _name(name: str) -> sge.Identifier:
 
 
 def _subquery(query: sge.Query) -> sge.Subquery:
-    return sge.Subquery(this=query, alias=sge.TableAlias(this=_ROWS.copy()))
+    return sge.Subquery(this=query.copy(), alias=sge.TableAlias(this=_ROWS.copy()))
