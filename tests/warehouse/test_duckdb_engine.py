@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -45,3 +47,25 @@ class TestDuckDB(EngineContract):
             )
 
         return make
+
+
+def test_a_write_from_tables_never_loads_pandas(catalog: Path) -> None:
+    """Rows that stay in the engine cost neither the memory nor the start of pandas."""
+    with duckdb.connect(catalog) as connection:
+        connection.execute("CREATE TABLE source AS SELECT DATE '2024-05-01' AS day, 1 AS n")
+    code = (
+        "import datetime, sys\n"
+        "from segmentstream._warehouse.registry import create_engine\n"
+        "from segmentstream._warehouse.settings import WarehouseSettings\n"
+        "from segmentstream._warehouse.tables import TableRef\n"
+        "engine = create_engine(WarehouseSettings("
+        f"engine='duckdb', catalog={str(catalog)!r}, default_namespace='main'))\n"
+        "source, day, whole = (TableRef(catalog='', namespace='main', name=name)"
+        " for name in ('source', 'day', 'whole'))\n"
+        "for _ in range(2):\n"
+        "    engine.replace(whole, engine.read(source))\n"
+        "    engine.replace_partitions("
+        "day, engine.read(source), 'day', [datetime.date(2024, 5, 1)])\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

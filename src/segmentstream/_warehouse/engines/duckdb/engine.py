@@ -6,21 +6,24 @@ sqlglot expressions; rows stay inside DuckDB.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import quote
 
 import duckdb
 import ibis
+import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import pyarrow as pa
 import sqlglot.expressions as sge
+from ibis.backends.sql.datatypes import DuckDBType
 
 from segmentstream._core.errors import (
     PartitionDatesError,
@@ -195,24 +198,23 @@ class DuckDBEngine(WarehouseEngine):
         return info
 
     def _find(self, connection: duckdb.DuckDBPyConnection, table: TableRef) -> TableInfo | None:
-        place = [table.namespace, table.name]
-        found = (
-            connection.execute(_FIND_TABLE, place).fetchall()
-            or connection.execute(_FIND_VIEW, place).fetchall()
-        )
-        if not found:
-            _refuse_other_spelling(
-                "namespace", table.namespace, _spelling_of(connection, table.namespace)
-            )
+        tables = _ask(connection, sql.find_table(table))
+        views = [] if tables else _views_like(connection, table)
+        if not tables and not views:
+            spelling = _spelling_of(connection, table.namespace)
+            _refuse_other_spelling("namespace", table.namespace, spelling)
             return None
-        namespace, name, kind, comment = found[0]
+        namespace, name, comment = (*views[0], None) if views else tables[0]
         _refuse_other_spelling("namespace", table.namespace, namespace)
         _refuse_other_spelling("table", table.name, name)
         return TableInfo(
             table=table,
-            kind=kind,
-            schema=self._backend.get_schema(
-                table.name, catalog=table.catalog, database=table.namespace
+            kind="view" if views else "table",
+            schema=ibis.schema(
+                {
+                    column: _ibis_type(dtype)
+                    for column, dtype, *_ in _ask(connection, sql.describe(table))
+                }
             ),
             partition_column=_noted_partition_column(comment),
             uri=self._uri(table),
@@ -222,27 +224,19 @@ class DuckDBEngine(WarehouseEngine):
         return f"{self._database.uri}#{quote(table.namespace)}.{quote(table.name)}"
 
 
-_FIND_SCHEMA = """
-    SELECT schema_name FROM duckdb_schemas()
-    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
-"""
-_FIND_TABLE = """
-    SELECT schema_name, table_name, 'table', comment FROM duckdb_tables()
-    WHERE database_name = current_database()
-      AND lower(schema_name) = lower($1) AND lower(table_name) = lower($2)
-"""
-_FIND_VIEW = """
-    SELECT schema_name, view_name, 'view', NULL FROM duckdb_views()
-    WHERE database_name = current_database()
-      AND lower(schema_name) = lower($1) AND lower(view_name) = lower($2)
-"""
-_VIEWS = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND NOT temporary"
+def _ask(connection: duckdb.DuckDBPyConnection, query: sge.Expression) -> list[tuple[Any, ...]]:
+    return connection.execute(sql.render(query)).fetchall()
 
 
 def _run(connection: duckdb.DuckDBPyConnection, statement: sge.Expression) -> int:
     """Runs a statement and gives the number of rows it says it changed."""
-    answer = connection.execute(sql.render(statement)).fetchall()
+    answer = _ask(connection, statement)
     return int(answer[0][0]) if answer else 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _ibis_type(name: str) -> dt.DataType:
+    return DuckDBType.from_string(name)
 
 
 def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
@@ -278,8 +272,14 @@ def _ensure_schema(connection: duckdb.DuckDBPyConnection, catalog: str, namespac
 
 def _spelling_of(connection: duckdb.DuckDBPyConnection, namespace: str) -> str | None:
     """Gives a namespace as it is spelled where it exists; None where there is none."""
-    found = connection.execute(_FIND_SCHEMA, [namespace]).fetchall()
+    found = _ask(connection, sql.find_schema(namespace))
     return str(found[0][0]) if found else None
+
+
+def _views_like(connection: duckdb.DuckDBPyConnection, table: TableRef) -> list[tuple[str, str]]:
+    wanted = _folded(table.namespace, table.name)
+    views = _ask(connection, sql.list_views())
+    return [(namespace, name) for namespace, name in views if _folded(namespace, name) == wanted]
 
 
 def _plan(
@@ -350,7 +350,7 @@ def _may_read(connection: duckdb.DuckDBPyConnection, rows: ir.Table, target: Tab
     """
     if rows.op().find(ops.SQLQueryResult):
         return True
-    views = {_folded(*view) for view in connection.execute(_VIEWS).fetchall()}
+    views = {_folded(*view) for view in _ask(connection, sql.list_views())}
     unsafe = views | {_folded(target.namespace, target.name)}
     return any(
         _folded(table.namespace.database or "", table.name) in unsafe
@@ -372,7 +372,7 @@ def _rows_by_date(
     if len(dates) == 1:
         return dict.fromkeys(dates, written)
     statement = sql.count_by_date(target, day, dates)
-    counted = dict(connection.execute(sql.render(statement)).fetchall())
+    counted = dict(_ask(connection, statement))
     return {date_: counted.get(date_, 0) for date_ in sorted(dates)}
 
 
@@ -388,7 +388,7 @@ def _stray_dates(
     target: TableRef,
 ) -> PartitionDatesError:
     statement = sql.count_stray_dates(query, column, dates)
-    counts: dict[date | None, int] = dict(connection.execute(sql.render(statement)).fetchall())
+    counts: dict[date | None, int] = dict(_ask(connection, statement))
     null_rows = counts.pop(None, 0)
     stray = {day: rows for day, rows in counts.items() if day is not None}
     first = dict(list(stray.items())[:5])

@@ -1,7 +1,8 @@
 """Every statement the DuckDB engine sends, as sqlglot expressions; imports sqlglot and Ibis.
 
 Identifiers are always quoted and tables always named in full: DuckDB calls `a.b` ambiguous when
-a file and a schema share the name `a`.
+a file and a schema share the name `a`. Values stand in the statements as literals: for a bound
+parameter DuckDB loads pandas, if it is installed, in every process.
 """
 
 from __future__ import annotations
@@ -30,6 +31,30 @@ def render(statement: sge.Expression) -> str:
         sqlglot.errors.UnsupportedError: DuckDB has no form for a part of it.
     """
     return statement.sql(dialect="duckdb", unsupported_level=sg.ErrorLevel.RAISE, copy=False)
+
+
+def find_schema(namespace: str) -> sge.Select:
+    """SELECT of a schema's name, upper and lower case ignored."""
+    return _in_this_database("duckdb_schemas", "schema_name").where(_same("schema_name", namespace))
+
+
+def find_table(table: TableRef) -> sge.Select:
+    """SELECT of a table's schema, name and comment, upper and lower case ignored."""
+    return _in_this_database("duckdb_tables", "schema_name", "table_name", "comment").where(
+        _same("schema_name", table.namespace), _same("table_name", table.name)
+    )
+
+
+def list_views() -> sge.Select:
+    """SELECT of the schema and name of each view that a person made."""
+    return _in_this_database("duckdb_views", "schema_name", "view_name").where(
+        sg.not_(_column("internal"))
+    )
+
+
+def describe(table: TableRef) -> sge.Describe:
+    """DESCRIBE: the name and type of each column, and more."""
+    return sge.Describe(this=_table(table))
 
 
 def create_schema(catalog: str, namespace: str) -> sge.Create:
@@ -146,6 +171,20 @@ def count_by_date(table: TableRef, column: str, dates: Collection[date]) -> sge.
         .where(_in_dates(day, dates))
         .group_by(day)
     )
+
+
+def _in_this_database(function: str, *columns: str) -> sge.Select:
+    database = sge.Anonymous(this="current_database")
+    return (
+        sg.select(*map(_column, columns))
+        .from_(sge.Anonymous(this=function))
+        .where(sge.EQ(this=_column("database_name"), expression=database))
+    )
+
+
+def _same(column: str, name: str) -> sge.EQ:
+    literal = sge.Literal.string(name)
+    return sge.EQ(this=sge.Lower(this=_column(column)), expression=sge.Lower(this=literal))
 
 
 def _in_dates(day: sge.Expression, dates: Collection[date]) -> sge.Condition:
