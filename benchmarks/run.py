@@ -27,7 +27,7 @@ _PEER_PACKAGES = ("dagster", "dagster-duckdb-pandas", "duckdb", "pandas")
 # Why a goal is missed, by its name; shown only where it is.
 _REASONS = {
     "Replacing a day in 36,500,000 rows against the SQL transaction": (
-        "the engine adds 13 to 20 ms of its own to each write, whatever the size of the table or "
+        "the engine adds 10 to 15 ms of its own to each write, whatever the size of the table or "
         "the day: compiling the Ibis expression and writing its SQL take about half, the look-ups "
         "that its refusals need (table, columns, views) the other half. The transaction compared "
         "with takes only 60 to 100 ms, and the ratio falls as tables and days grow."
