@@ -55,7 +55,7 @@ def imports_of(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 

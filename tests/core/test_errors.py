@@ -4,11 +4,8 @@ import inspect
 import pickle
 import re
 
-import pytest
-
 from segmentstream._core import errors
 from segmentstream._core.errors import SegmentStreamError, WarehouseConnectionError
-from segmentstream._core.names import identifier_problem
 
 
 def tree() -> list[type[SegmentStreamError]]:
@@ -49,21 +46,3 @@ def test_errors_survive_the_way_between_processes() -> None:
     """An error of two parts can be pickled, as an executor does, and keeps its text."""
     error = pickle.loads(pickle.dumps(SegmentStreamError("a.", "b.")))
     assert str(error) == "a. b."
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("", "is empty"),
-        (" a", "begins or ends with white space"),
-        ("a\t", "begins or ends with white space"),
-        ("a\x00b", "contains a control character"),
-        ("a\nb", "contains a control character"),
-        ("a b", None),
-        ("größe.1-x", None),
-        ('a"b', None),
-    ],
-)
-def test_what_no_engine_can_carry_is_told(name: str, problem: str | None) -> None:
-    """Only what can be a name nowhere is ruled out for all engines."""
-    assert identifier_problem(name) == problem

@@ -8,7 +8,11 @@ from typing import Any
 
 import ibis
 import pytest
-from dagster import DagsterInstance, DagsterResourceFunctionError
+from dagster import (
+    DagsterInstance,
+    DagsterInvariantViolationError,
+    DagsterResourceFunctionError,
+)
 
 import segmentstream.dagster as dg
 from segmentstream import (
@@ -178,6 +182,36 @@ def test_a_graph_backed_asset_is_written_like_any_other(
     )
     assert result.success
     assert query("SELECT count(*) FROM shop.days") == [(3,)]
+
+
+def test_a_write_that_has_committed_succeeds_though_it_cannot_be_told(
+    resources: dict[str, Any], query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of each day are worth telling, and no reason to call a written table a failure."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DagsterInvariantViolationError("not now")
+
+    monkeypatch.setattr(dg.AssetExecutionContext, "add_asset_metadata", refuse)
+    days = dg.DailyPartitionsDefinition(start_date="2024-05-01", end_date="2024-06-01")
+
+    @dg.asset(
+        partitions_def=days,
+        metadata={"segmentstream/partition_by_date": "day"},
+        io_manager_key=WAREHOUSE_IO_MANAGER_KEY,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def orders() -> ibis.Table:
+        return ibis.memtable({"day": ["2024-05-01", "2024-05-02"]}).mutate(
+            day=ibis._.day.cast("date")
+        )
+
+    tags = {
+        "dagster/asset_partition_range_start": "2024-05-01",
+        "dagster/asset_partition_range_end": "2024-05-02",
+    }
+    assert dg.materialize([orders], resources=resources, tags=tags).success
+    assert query("SELECT count(*) FROM orders") == [(2,)]
 
 
 def test_a_run_without_its_variables_fails_before_anything_runs() -> None:

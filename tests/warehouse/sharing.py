@@ -1,4 +1,4 @@
-"""What several processes do to one DuckDB file, for `test_reports_duckdb.py`.
+"""What several processes do to one DuckDB file.
 
 The warehouse is the one that the variables name: a child inherits them, whoever starts it.
 """
@@ -86,16 +86,16 @@ def materialize_day(partition_key: str) -> bool:
 
 
 @contextmanager
-def holder(catalog: Path) -> Iterator[int]:
-    """Keeps the file open for writing in another process; gives that process's number."""
+def holder(catalog: Path, *, read_only: bool = False) -> Iterator[int]:
+    """Keeps the file open in another process; gives that process's number."""
     code = (
         "import duckdb, sys\n"
-        "connection = duckdb.connect(sys.argv[1])\n"
+        "connection = duckdb.connect(sys.argv[1], read_only=sys.argv[2] == 'True')\n"
         "print('open', flush=True)\n"
         "sys.stdin.readline()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, catalog],
+        [sys.executable, "-c", code, catalog, str(read_only)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -25,28 +23,9 @@ from segmentstream._warehouse.engine import WarehouseEngine
 from segmentstream._warehouse.engines.duckdb import errors
 from segmentstream._warehouse.engines.duckdb.database import find_database
 from segmentstream._warehouse.tables import TableRef
+from warehouse.sharing import holder
 
 TABLE = TableRef(catalog="", namespace="main", name="numbers")
-
-
-@contextmanager
-def holder(catalog: Path, *, read_only: bool = False) -> Iterator[int]:
-    """Another process that has the file open; gives its number."""
-    code = (
-        "import duckdb, sys\n"
-        f"connection = duckdb.connect({str(catalog)!r}, read_only={read_only})\n"
-        "print('open', flush=True)\n"
-        "sys.stdin.readline()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "open\n"
-        try:
-            yield process.pid
-        finally:
-            process.communicate("\n")
 
 
 def test_a_wait_that_runs_out_names_the_file_and_the_holder(catalog: Path) -> None:

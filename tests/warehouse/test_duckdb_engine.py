@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
 from itertools import count
 from pathlib import Path
 
 import duckdb
+import ibis
 import pytest
 
+from segmentstream._core.errors import ColumnMismatchError
 from segmentstream._warehouse.engine import WarehouseEngine
 from segmentstream._warehouse.registry import create_engine
 from segmentstream._warehouse.settings import WarehouseSettings
@@ -47,6 +50,50 @@ class TestDuckDB(EngineContract):
             )
 
         return make
+
+
+SHOP = TableRef(catalog="", namespace="shop", name="orders")
+
+
+@pytest.mark.parametrize(("one", "other"), [("Öl", "öl"), ("straße", "STRASSE"), ("İ", "i")])
+def test_names_that_duckdb_tells_apart_are_two_tables(
+    engine: WarehouseEngine, one: str, other: str
+) -> None:
+    """Upper and lower case are one name for the letters a to z only, and never refused beyond."""
+    for number, name in enumerate((one, other, one)):
+        table = TableRef(catalog="", namespace=name, name=name)
+        engine.replace(table, ibis.memtable({"n": [number]}))
+    found = [
+        engine.read(TableRef(catalog="", namespace=name, name=name)).n.execute().tolist()
+        for name in (one, other)
+    ]
+    assert found == [[2], [1]]
+
+
+def test_columns_that_duckdb_tells_apart_keep_their_own_values(
+    engine: WarehouseEngine, run_plain: Callable[[str], None]
+) -> None:
+    """Two stored columns that only look alike are never filled from one."""
+    run_plain("CREATE SCHEMA shop")
+    run_plain('CREATE TABLE shop.orders (day DATE, "straße" VARCHAR, "STRASSE" VARCHAR)')
+    rows = ibis.memtable({"STRASSE": ["upper"], "straße": ["lower"], "day": [date(2024, 5, 1)]})
+    engine.replace_partitions(SHOP, rows, "day", [date(2024, 5, 1)])
+    with pytest.raises(ColumnMismatchError, match="lacks.*STRASSE"):
+        engine.replace_partitions(SHOP, rows.drop("STRASSE"), "day", [date(2024, 5, 1)])
+    assert engine.read(SHOP).to_pyarrow().to_pylist() == [
+        {"day": date(2024, 5, 1), "straße": "lower", "STRASSE": "upper"}
+    ]
+
+
+@pytest.fixture
+def run_plain(catalog: Path) -> Callable[[str], None]:
+    """Runs one statement past the SDK."""
+
+    def run(statement: str) -> None:
+        with duckdb.connect(catalog) as connection:
+            connection.execute(statement)
+
+    return run
 
 
 def test_a_write_from_tables_never_loads_pandas(catalog: Path) -> None:

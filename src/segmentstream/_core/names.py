@@ -6,6 +6,7 @@ Imports the standard library only.
 from __future__ import annotations
 
 import re
+import string
 
 WAREHOUSE_RESOURCE_KEY = "warehouse"
 WAREHOUSE_IO_MANAGER_KEY = "warehouse_io"
@@ -15,6 +16,7 @@ CATALOG_VARIABLE = "SEGMENTSTREAM_WAREHOUSE_CATALOG"
 DEFAULT_NAMESPACE_VARIABLE = "SEGMENTSTREAM_WAREHOUSE_DEFAULT_NAMESPACE"
 LOCATION_VARIABLE = "SEGMENTSTREAM_WAREHOUSE_LOCATION"
 
+_LOWER_ASCII = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -31,6 +33,15 @@ def identifier_problem(name: str) -> str | None:
     if _CONTROL_CHARACTER.search(name):
         return "contains a control character"
     return None
+
+
+def fold_case(name: str) -> str:
+    """Gives what is the same for all names that a warehouse takes for one.
+
+    Only the letters a to z fold, as in DuckDB: to it `Ö` and `ö` are two names. Python's own
+    `casefold` and SQL's `lower` would make one of them.
+    """
+    return name.translate(_LOWER_ASCII)
 
 
 # Connections. Each pattern is meant for `fullmatch`: with `match` and `$`, a final line break

@@ -236,5 +236,5 @@ def _report_by_date(context: OutputContext, rows_by_key: Mapping[str, int]) -> N
             asset_context.add_asset_metadata(
                 {PARTITION_ROW_COUNT: rows}, asset_key=context.asset_key, partition_key=key
             )
-    except DagsterInvariantViolationError:
-        context.log.debug("The rows of each day are not told: not inside an asset's own step.")
+    except DagsterInvariantViolationError as error:
+        context.log.debug("The rows of each day cannot be told: %s", error)

@@ -18,6 +18,7 @@ from typing import Any
 from dagster import AssetKey, InitResourceContext, JobDefinition, RepositoryDefinition
 
 from segmentstream._core.errors import WarehouseConfigurationError
+from segmentstream._core.names import fold_case
 from segmentstream._dagster.declarations import WarehouseAsset, read_declaration
 from segmentstream._dagster.keys import shown
 from segmentstream._warehouse.engine import EngineCapabilities
@@ -111,7 +112,7 @@ def _shared_places(
     assets: Iterable[WarehouseAsset], others: Iterable[WarehouseAsset], *, ignores_case: bool
 ) -> list[WarehouseConfigurationError]:
     """Finds the others that mean a table, or misspell a namespace, of one of the assets."""
-    fold = str.casefold if ignores_case else str
+    fold = fold_case if ignores_case else str
     tables: dict[tuple[str, str], AssetKey] = {}
     namespaces: dict[str, WarehouseAsset] = {}
     for asset in assets:

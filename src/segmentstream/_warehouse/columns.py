@@ -13,7 +13,7 @@ import ibis
 import ibis.expr.datatypes as dt
 
 from segmentstream._core.errors import ColumnMismatchError, WarehouseMaterializationError
-from segmentstream._core.names import identifier_problem
+from segmentstream._core.names import fold_case, identifier_problem
 
 _MICROSECONDS = 6
 _EXACT_IN_A_DOUBLE = 2**53
@@ -80,16 +80,16 @@ def plan_existing_table(offered: ibis.Schema, stored: ibis.Schema) -> ColumnPlan
             converted silently and nothing is filled in.
     """
     _refuse_unusable_names(offered.names)
-    sources = {name.casefold(): name for name in offered.names}
-    stored_names = {name.casefold() for name in stored.names}
+    sources = {fold_case(name): name for name in offered.names}
+    stored_names = {fold_case(name) for name in stored.names}
     extra = [name for folded, name in sources.items() if folded not in stored_names]
-    missing = [name for name in stored.names if name.casefold() not in sources]
+    missing = [name for name in stored.names if fold_case(name) not in sources]
     if missing:
         raise _missing_columns(missing, extra)
     lossy = {
         name: (str(dtype), str(offered[source]))
         for name, dtype in stored.items()
-        if not converts_without_loss(offered[source := sources[name.casefold()]], dtype)
+        if not converts_without_loss(offered[source := sources[fold_case(name)]], dtype)
     }
     if lossy:
         raise _lossy_columns(lossy)
@@ -98,7 +98,7 @@ def plan_existing_table(offered: ibis.Schema, stored: ibis.Schema) -> ColumnPlan
         Column(name=name, source=name, dtype=stored_type(offered[name])) for name in extra
     )
     kept = tuple(
-        Column(name=name, source=sources[name.casefold()], dtype=dtype)
+        Column(name=name, source=sources[fold_case(name)], dtype=dtype)
         for name, dtype in stored.items()
     )
     return ColumnPlan(columns=kept + added, added=added)
@@ -116,7 +116,7 @@ def find_partition_column(schema: ibis.Schema, column: str, *, of: str) -> str:
         WarehouseMaterializationError: There is no such column, or it is not a DATE.
     """
     for name, dtype in schema.items():
-        if name.casefold() == column.casefold():
+        if fold_case(name) == fold_case(column):
             if not dtype.is_date():
                 raise WarehouseMaterializationError(
                     f"The partition column {column!r} of {of} is of type {dtype}, not DATE.",
@@ -228,13 +228,13 @@ def _refuse_unusable_names(names: Iterable[str]) -> None:
             raise ColumnMismatchError(
                 f"The result has a column named {name!r}, which {problem}.", "Rename it."
             )
-        if other := seen.get(name.casefold()):
+        if other := seen.get(fold_case(name)):
             raise ColumnMismatchError(
                 f"The result has columns {other!r} and {name!r}, which differ only in upper and "
                 "lower case; warehouses do not tell them apart.",
                 "Rename one of them.",
             )
-        seen[name.casefold()] = name
+        seen[fold_case(name)] = name
 
 
 def _refuse_untyped(offered: ibis.Schema, names: Iterable[str]) -> None:

@@ -123,7 +123,8 @@ class _FileDatabase(Database):
         self._writer_at_work = False
         self._writers_waiting = 0
         self._own = threading.local()
-        # DuckDB 1.5 can lose the file when one thread opens it while another closes it.
+        # DuckDB 1.5 can lose the file when one thread opens it while another closes it. Held for
+        # one call of DuckDB at a time, never while waiting for another process.
         self._opening_or_closing = threading.Lock()
 
     def exists(self) -> bool:

@@ -31,6 +31,7 @@ from segmentstream._core.errors import (
     WarehouseMaterializationError,
     WarehouseReadError,
 )
+from segmentstream._core.names import fold_case
 from segmentstream._warehouse.columns import (
     ColumnPlan,
     find_partition_column,
@@ -198,8 +199,8 @@ class DuckDBEngine(WarehouseEngine):
         return info
 
     def _find(self, connection: duckdb.DuckDBPyConnection, table: TableRef) -> TableInfo | None:
-        tables = _ask(connection, sql.find_table(table))
-        views = [] if tables else _views_like(connection, table)
+        tables = _named_like(table, _ask(connection, sql.find_table(table)))
+        views = [] if tables else _named_like(table, _ask(connection, sql.list_views()))
         if not tables and not views:
             spelling = _spelling_of(connection, table.namespace)
             _refuse_other_spelling("namespace", table.namespace, spelling)
@@ -273,13 +274,13 @@ def _ensure_schema(connection: duckdb.DuckDBPyConnection, catalog: str, namespac
 def _spelling_of(connection: duckdb.DuckDBPyConnection, namespace: str) -> str | None:
     """Gives a namespace as it is spelled where it exists; None where there is none."""
     found = _ask(connection, sql.find_schema(namespace))
-    return str(found[0][0]) if found else None
+    return next((name for (name,) in found if fold_case(name) == fold_case(namespace)), None)
 
 
-def _views_like(connection: duckdb.DuckDBPyConnection, table: TableRef) -> list[tuple[str, str]]:
+def _named_like(table: TableRef, found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Keeps the rows, of namespace and name and more, that DuckDB takes for the table."""
     wanted = _folded(table.namespace, table.name)
-    views = _ask(connection, sql.list_views())
-    return [(namespace, name) for namespace, name in views if _folded(namespace, name) == wanted]
+    return [row for row in found if _folded(row[0], row[1]) == wanted]
 
 
 def _plan(
@@ -287,7 +288,7 @@ def _plan(
 ) -> ColumnPlan:
     if found is None:
         return plan_new_table(offered)
-    if found.partition_column and found.partition_column.casefold() != column.casefold():
+    if found.partition_column and fold_case(found.partition_column) != fold_case(column):
         raise WarehouseMaterializationError(
             f"{target} is replaced by the dates of {found.partition_column!r}, and the asset now "
             f"declares {column!r}.",
@@ -359,7 +360,7 @@ def _may_read(connection: duckdb.DuckDBPyConnection, rows: ir.Table, target: Tab
 
 
 def _folded(namespace: str, name: str) -> tuple[str, str]:
-    return namespace.casefold(), name.casefold()
+    return fold_case(namespace), fold_case(name)
 
 
 def _rows_by_date(

@@ -1,4 +1,6 @@
-"""Every statement the DuckDB engine sends, as sqlglot expressions; imports sqlglot and Ibis.
+"""Every statement of the DuckDB engine that holds a name or a value, as sqlglot expressions.
+
+Imports sqlglot, Ibis and `_warehouse`.
 
 Identifiers are always quoted and tables always named in full: DuckDB calls `a.b` ambiguous when
 a file and a schema share the name `a`. Values stand in the statements as literals: for a bound
@@ -21,8 +23,6 @@ from segmentstream._warehouse.tables import TableRef
 # What the guard of a write says when a row's date does not belong; looked for in DuckDB's error.
 STRAY_DATE = "segmentstream: a row is outside the dates being replaced"
 
-_ROWS = sg.to_identifier("rows", quoted=True)
-
 
 def render(statement: sge.Expression) -> str:
     """Writes a statement in DuckDB's dialect; the statement is spent afterwards.
@@ -34,12 +34,15 @@ def render(statement: sge.Expression) -> str:
 
 
 def find_schema(namespace: str) -> sge.Select:
-    """SELECT of a schema's name, upper and lower case ignored."""
+    """SELECT of the schemas of this name, upper and lower case ignored.
+
+    `lower` folds more letters than DuckDB does for names: the caller keeps those it meant.
+    """
     return _in_this_database("duckdb_schemas", "schema_name").where(_same("schema_name", namespace))
 
 
 def find_table(table: TableRef) -> sge.Select:
-    """SELECT of a table's schema, name and comment, upper and lower case ignored."""
+    """SELECT of schema, name and comment of the tables of this name, as in `find_schema`."""
     return _in_this_database("duckdb_tables", "schema_name", "table_name", "comment").where(
         _same("schema_name", table.namespace), _same("table_name", table.name)
     )
@@ -221,4 +224,4 @@ def _name(name: str) -> sge.Identifier:
 
 
 def _subquery(query: sge.Query) -> sge.Subquery:
-    return sge.Subquery(this=query.copy(), alias=sge.TableAlias(this=_ROWS.copy()))
+    return sge.Subquery(this=query.copy(), alias=sge.TableAlias(this=_name("rows")))
