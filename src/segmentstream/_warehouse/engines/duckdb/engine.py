@@ -35,7 +35,6 @@ from segmentstream._core.names import fold_case
 from segmentstream._warehouse.columns import (
     ColumnPlan,
     find_partition_column,
-    plan_existing_table,
     plan_new_table,
 )
 from segmentstream._warehouse.engine import (
@@ -49,9 +48,16 @@ from segmentstream._warehouse.engines.duckdb.backend import SessionBackend
 from segmentstream._warehouse.engines.duckdb.database import find_database
 from segmentstream._warehouse.engines.duckdb.errors import translated
 from segmentstream._warehouse.expressions import check_bound
-from segmentstream._warehouse.partitions import describe_dates
 from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream._warehouse.tables import TableRef
+from segmentstream._warehouse.writes import (
+    STRAY_DATE,
+    check_dates,
+    check_not_daily,
+    check_writable,
+    plan_dates,
+    stray_dates,
+)
 
 _log = logging.getLogger(__name__)
 _STAGING = "segmentstream_staging"
@@ -108,7 +114,7 @@ class DuckDBEngine(WarehouseEngine):
         check_bound(rows, backend=self._backend)
         plan = plan_new_table(rows.schema())
         with self._writing(table, rows) as (connection, target, query):
-            _refuse_daily_table(self._find_writable(connection, target))
+            check_not_daily(check_writable(self._find(connection, target)))
             with _transaction(connection, target):
                 _ensure_schema(connection, target.catalog, target.namespace)
                 statement = sql.replace_table(target, sql.select_columns(query, plan.columns))
@@ -128,16 +134,11 @@ class DuckDBEngine(WarehouseEngine):
     ) -> WriteResult:
         started = time.monotonic()
         check_bound(rows, backend=self._backend)
-        dates = frozenset(dates)
-        if not dates:
-            raise WarehouseMaterializationError(
-                f"The write of {table} names no dates, so there is nothing to replace.",
-                "Select at least one partition.",
-            )
+        dates = check_dates(table, dates)
         source = find_partition_column(rows.schema(), column, of="the result")
         with self._writing(table, rows) as (connection, target, query):
-            found = self._find_writable(connection, target)
-            plan = _plan(rows.schema(), found, target, column)
+            found = check_writable(self._find(connection, target))
+            plan = plan_dates(rows.schema(), found, target, column)
             day = next(item.name for item in plan.columns if item.source == source)
             guarded = sql.select_columns_of_dates(query, plan.columns, source, dates)
             try:
@@ -151,7 +152,7 @@ class DuckDBEngine(WarehouseEngine):
                     written = _run(connection, sql.insert(target, plan.columns, guarded))
                     rows_by_date = _rows_by_date(connection, target, day, dates, written)
             except duckdb.InvalidInputException as error:
-                if sql.STRAY_DATE not in str(error):
+                if STRAY_DATE not in str(error):
                     raise
                 raise _stray_dates(connection, query, source, dates, target) from error
         return WriteResult(
@@ -186,17 +187,6 @@ class DuckDBEngine(WarehouseEngine):
                 f"Rows in memory do not fit the types they are declared with: {error}",
                 "Correct the rows, or the schema given to ibis.memtable().",
             ) from error
-
-    def _find_writable(
-        self, connection: duckdb.DuckDBPyConnection, table: TableRef
-    ) -> TableInfo | None:
-        info = self._find(connection, table)
-        if info and info.kind == "view":
-            raise WarehouseMaterializationError(
-                f"{table} is a view, and a write would have to destroy it.",
-                "Drop or rename the view, or give the asset another key.",
-            )
-        return info
 
     def _find(self, connection: duckdb.DuckDBPyConnection, table: TableRef) -> TableInfo | None:
         tables = _named_like(table, _ask(connection, sql.find_table(table)))
@@ -283,21 +273,6 @@ def _named_like(table: TableRef, found: list[tuple[Any, ...]]) -> list[tuple[Any
     return [row for row in found if _folded(row[0], row[1]) == wanted]
 
 
-def _plan(
-    offered: ibis.Schema, found: TableInfo | None, target: TableRef, column: str
-) -> ColumnPlan:
-    if found is None:
-        return plan_new_table(offered)
-    if found.partition_column and fold_case(found.partition_column) != fold_case(column):
-        raise WarehouseMaterializationError(
-            f"{target} is replaced by the dates of {found.partition_column!r}, and the asset now "
-            f"declares {column!r}.",
-            "Correct partition_by_date, or move the table away and backfill a new one.",
-        )
-    find_partition_column(found.schema, column, of=f"the table {target}")
-    return plan_existing_table(offered, found.schema)
-
-
 def _prepare_table(
     connection: duckdb.DuckDBPyConnection,
     target: TableRef,
@@ -322,16 +297,6 @@ def _noted_partition_column(comment: str | None) -> str | None:
     except ValueError:
         return None
     return note.get(_PARTITION_NOTE) if isinstance(note, dict) else None
-
-
-def _refuse_daily_table(found: TableInfo | None) -> None:
-    if found and found.partition_column:
-        raise WarehouseMaterializationError(
-            f"{found.table} holds days written one by one (by {found.partition_column!r}), and the "
-            "asset is no longer partitioned: writing it whole would remove every day.",
-            "Give the asset its partitions back, or rename or drop the table first if it is to be "
-            "replaced.",
-        )
 
 
 def _refuse_other_spelling(kind: str, wanted: str, found: str | None) -> None:
@@ -377,10 +342,6 @@ def _rows_by_date(
     return {date_: counted.get(date_, 0) for date_ in sorted(dates)}
 
 
-def _counted(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows} rows"
-
-
 def _stray_dates(
     connection: duckdb.DuckDBPyConnection,
     query: sge.Query,
@@ -388,28 +349,5 @@ def _stray_dates(
     dates: Collection[date],
     target: TableRef,
 ) -> PartitionDatesError:
-    statement = sql.count_stray_dates(query, column, dates)
-    counts: dict[date | None, int] = dict(_ask(connection, statement))
-    null_rows = counts.pop(None, 0)
-    stray = {day: rows for day, rows in counts.items() if day is not None}
-    first = dict(list(stray.items())[:5])
-    told = [f"{day} ({_counted(rows)})" for day, rows in first.items()]
-    if len(stray) > len(first):
-        told.append(f"and {len(stray) - len(first)} more dates")
-    if null_rows:
-        told.append(f"no date at all ({_counted(null_rows)})")
-    if not told:
-        told.append(
-            "they were there when it was written and not when it was counted again, so it "
-            "differs each time it is computed"
-        )
-    return PartitionDatesError(
-        f"Rows for {target} are outside the dates being replaced ({describe_dates(dates)} of "
-        f"{column!r}): {', '.join(told)}. Nothing was written.",
-        "Filter the result to the run's dates, or drop the rows without one; they would be "
-        "written again by every run and removed by none.",
-        column=column,
-        stray_dates=first,
-        stray_rows=sum(stray.values()),
-        null_rows=null_rows,
-    )
+    counts = dict(_ask(connection, sql.count_stray_dates(query, column, dates)))
+    return stray_dates(counts, target, column, dates)

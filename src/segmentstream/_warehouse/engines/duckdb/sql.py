@@ -19,9 +19,7 @@ from ibis.backends.sql.datatypes import DuckDBType
 from segmentstream._warehouse.columns import Column
 from segmentstream._warehouse.partitions import contiguous_range
 from segmentstream._warehouse.tables import TableRef
-
-# What the guard of a write says when a row's date does not belong; looked for in DuckDB's error.
-STRAY_DATE = "segmentstream: a row is outside the dates being replaced"
+from segmentstream._warehouse.writes import STRAY_DATE
 
 
 def render(statement: sge.Expression) -> str:
