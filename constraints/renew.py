@@ -31,6 +31,7 @@ def main() -> None:
         sys.exit("constraints/dev.txt does not pin uv, which installs the others.")
     compile_set("uv.txt", ["-"], stdin=uv.group())
     compile_set("peers.txt", ["constraints/peers.in"])
+    compile_set("emulator.txt", ["constraints/emulator.in"])
 
 
 def compile_set(name: str, sources: list[str], stdin: str | None = None) -> None:
