@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from bigquery.emulator import Emulator, EmulatorError, running_emulator
+from bigquery.judge_fixtures import judge
+
+__all__ = ["emulator", "judge"]
 
 
 @pytest.fixture(scope="session")
