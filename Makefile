@@ -5,8 +5,9 @@
 .PHONY: help demo dev test lint bench constraints clean
 
 VENV := .venv
-EMULATOR := .venv-emulator
 BIN := $(VENV)/bin
+EMULATOR := .venv-emulator
+ZETASQL := .venv-zetasql
 WORKSPACE := examples/workspace
 JOBS ?= 2
 # Another interpreter for the environments, such as PYTHON=python3.13
@@ -24,7 +25,7 @@ dev: $(VENV)/ready  ## Open the Dagster UI of the example workspace on http://lo
 		$(CURDIR)/$(BIN)/python seed.py --if-missing && \
 		PATH=$(CURDIR)/$(BIN):$$PATH DAGSTER_HOME=$(CURDIR)/$(WORKSPACE)/.dagster dg dev
 
-test: lint $(EMULATOR)/ready  ## Lint, types, import contracts and all tests
+test: lint $(EMULATOR)/ready $(ZETASQL)/ready  ## Lint, types, import contracts and all tests
 	@echo "Running all tests ($(JOBS) at a time)"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
@@ -42,27 +43,31 @@ constraints: $(VENV)/ready  ## Renew the pinned, hashed sets in constraints/
 	@$(BIN)/python constraints/renew.py
 
 clean:  ## Remove the environment and what the example and the benchmarks made
-	rm -rf $(VENV) $(EMULATOR) .venv-peers benchmarks/.work $(WORKSPACE)/.dagster $(WORKSPACE)/*.duckdb*
+	rm -rf $(VENV) $(EMULATOR) $(ZETASQL) .venv-peers benchmarks/.work $(WORKSPACE)/.dagster $(WORKSPACE)/*.duckdb*
 
 $(VENV)/ready: constraints/dev.txt constraints/uv.txt pyproject.toml
-	@$(call make-environment,$(VENV),constraints/dev.txt (about 130 packages, once))
+	@python=$$(for name in $(PYTHON) python3.12 python3.13 python3 python; do \
+		$$name -c 'import sys; sys.exit(not (3, 12) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+			&& echo $$name && break; done); \
+	if [ -z "$$python" ]; then echo "Python 3.12 or 3.13 is needed, and none was found on PATH."; exit 1; fi; \
+	echo "Making $(VENV) with $$($$python --version) from constraints/dev.txt (about 130 packages, once)"; \
+	$$python -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r constraints/uv.txt
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes constraints/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The BigQuery API server of the tests; it needs nothing of $(VENV).
-$(EMULATOR)/ready: constraints/emulator.txt constraints/uv.txt
-	@$(call make-environment,$(EMULATOR),constraints/emulator.txt (about 80 packages, once))
-	@$(EMULATOR)/bin/uv pip install --quiet --python $(EMULATOR)/bin/python --no-deps --require-hashes -r constraints/emulator.txt
+# The BigQuery API server of the tests.
+$(EMULATOR)/ready: constraints/emulator.txt | $(VENV)/ready
+	@echo "Making $(EMULATOR) from constraints/emulator.txt, the BigQuery server of the tests (about 80 packages, once)"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(EMULATOR)
+	@$(BIN)/uv pip sync --quiet --python $(EMULATOR)/bin/python --require-hashes constraints/emulator.txt
 	@touch $@
 
-# An environment with nothing but uv: its directory, and what will be installed there
-define make-environment
-python=$$(for name in $(PYTHON) python3.12 python3.13 python3 python; do \
-		$$name -c 'import sys; sys.exit(not (3, 12) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
-			&& echo $$name && break; done); \
-	if [ -z "$$python" ]; then echo "Python 3.12 or 3.13 is needed, and none was found on PATH."; exit 1; fi; \
-	echo "Making $(1) with $$($$python --version) from $(2)"; \
-	$$python -m venv $(1) && \
-	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r constraints/uv.txt
-endef
+# The first statement compiles ZetaSQL, into a file beside it.
+$(ZETASQL)/ready: constraints/zetasql.txt | $(VENV)/ready
+	@echo "Making $(ZETASQL) from constraints/zetasql.txt, which judges BigQuery's SQL (about 20 seconds, once)"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(ZETASQL)
+	@$(BIN)/uv pip sync --quiet --python $(ZETASQL)/bin/python --require-hashes constraints/zetasql.txt
+	@echo '{"sql": "SELECT 1", "tables": {}}' | $(ZETASQL)/bin/python tests/bigquery/judge_host.py >$@.partial
+	@mv $@.partial $@

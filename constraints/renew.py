@@ -30,8 +30,8 @@ def main() -> None:
     if uv is None:
         sys.exit("constraints/dev.txt does not pin uv, which installs the others.")
     compile_set("uv.txt", ["-"], stdin=uv.group())
-    compile_set("peers.txt", ["constraints/peers.in"])
-    compile_set("emulator.txt", ["constraints/emulator.in"])
+    for name in ("peers", "emulator", "zetasql"):
+        compile_set(f"{name}.txt", [f"constraints/{name}.in"])
 
 
 def compile_set(name: str, sources: list[str], stdin: str | None = None) -> None:

@@ -39,7 +39,7 @@ class Emulator:
 @contextmanager
 def running_emulator(log: Path) -> Iterator[Emulator]:
     """Starts a server with nothing in it, whose output goes to that file."""
-    if not _PYTHON.with_name("uv").exists():
+    if not _PYTHON.exists():
         raise EmulatorError(
             "The BigQuery server is not installed: run `make .venv-emulator/ready`."
         )
