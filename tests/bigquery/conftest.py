@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
+from google.cloud import bigquery
 
 from bigquery.emulator import Emulator, EmulatorError, running_emulator
+from bigquery.fixtures import RunSql, new_client, new_settings
 from bigquery.judge_fixtures import judge
+from bigquery.proxy import Proxy
+from segmentstream._warehouse.settings import WarehouseSettings
+from segmentstream._warehouse.tables import TableRef
 
-__all__ = ["emulator", "judge"]
+__all__ = ["judge"]
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +23,33 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
             yield running
     except EmulatorError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def proxy(emulator: Emulator) -> Iterator[Proxy]:
+    """A way to that server that can be watched and broken."""
+    with Proxy(emulator.url) as serving:
+        yield serving
+
+
+@pytest.fixture
+def settings(emulator: Emulator) -> WarehouseSettings:
+    """A BigQuery warehouse in a project of its own."""
+    return new_settings(emulator.url)
+
+
+@pytest.fixture
+def client(emulator: Emulator, settings: WarehouseSettings) -> bigquery.Client:
+    """A client of that project that the SDK has nothing to do with."""
+    return new_client(emulator.url, settings.catalog)
+
+
+@pytest.fixture
+def run_sql(client: bigquery.Client) -> RunSql:
+    """Runs a statement past the SDK; `{table}` in it stands for the quoted name of a table."""
+
+    def run(statement: str, table: TableRef) -> None:
+        name = f"`{client.project}.{table.namespace}.{table.name}`"
+        client.query(statement.format(table=name)).result()
+
+    return run

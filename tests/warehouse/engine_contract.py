@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 from segmentstream._core.errors import (
     ColumnMismatchError,
     PartitionDatesError,
+    WarehouseConfigurationError,
     WarehouseMaterializationError,
     WarehouseReadError,
 )
@@ -75,7 +76,17 @@ def ids_by_day(engine: WarehouseEngine, table: TableRef = ORDERS) -> dict[date, 
 
 
 class EngineContract:
-    """The suite; see the module."""
+    """The suite; see the module.
+
+    Attributes:
+        names_refused: The names among those tried that the engine cannot hold.
+        partitioned_by_day: What makes a table that a person creates one of daily partitions.
+        model_examples: How many sequences of writes are tried.
+    """
+
+    names_refused: Collection[tuple[str, str]] = ()
+    partitioned_by_day = ""
+    model_examples = 25
 
     # Whole tables
 
@@ -440,8 +451,17 @@ class EngineContract:
     def test_names_are_kept_as_given_or_refused(
         self, engine: WarehouseEngine, namespace: str, name: str
     ) -> None:
-        """Every identifier is quoted: reserved words, dashes, dots and case are kept."""
+        """Every identifier is quoted: reserved words, dashes, dots and case are kept.
+
+        A name that the engine cannot hold is refused before anything is made, never changed.
+        """
         table = TableRef(catalog=ORDERS.catalog, namespace=namespace, name=name)
+        if engine.capabilities.name_problem(table):
+            assert (namespace, name) in self.names_refused
+            with pytest.raises(WarehouseConfigurationError, match="cannot exist"):
+                engine.replace_partitions(table, orders((1, 1, "1")), "day", [may(1)])
+            return
+        assert (namespace, name) not in self.names_refused
         engine.replace_partitions(table, orders((1, 1, "1")), "day", [may(1)])
         engine.replace_partitions(table, orders((2, 1, "1")), "day", [may(1)])
         assert ids_by_day(engine, table) == {may(1): [2]}
@@ -479,7 +499,8 @@ class EngineContract:
         """A table with a DATE column that the SDK did not make is a daily table like any other."""
         engine.ensure_namespace(ORDERS.namespace)
         run_sql(
-            "CREATE TABLE {table} AS SELECT 1 AS order_id, DATE '2024-05-01' AS day"
+            "CREATE TABLE {table}" + self.partitioned_by_day + " AS "
+            "SELECT 1 AS order_id, DATE '2024-05-01' AS day"
             " UNION ALL SELECT 2, DATE '2024-05-02'",
             ORDERS,
         )
@@ -568,8 +589,6 @@ class EngineContract:
                 suppress_health_check=list(HealthCheck),
             ),
         )
-
-    model_examples = 25
 
 
 DAYS = [may(day) for day in range(1, 7)]

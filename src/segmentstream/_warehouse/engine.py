@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import ClassVar, Literal
@@ -11,7 +11,15 @@ from typing import ClassVar, Literal
 import ibis
 import ibis.expr.types as ir
 
+from segmentstream._warehouse.options import TableOptions
 from segmentstream._warehouse.tables import TableRef
+
+DEFAULT_OPTIONS = TableOptions()
+NO_LABELS: Mapping[str, str] = {}
+
+
+def _any_name(table: TableRef) -> str | None:  # noqa: ARG001
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +29,12 @@ class EngineCapabilities:
     Attributes:
         storage_kind: The word Dagster shows for the kind of storage, such as `duckdb`.
         ignores_case: Whether names that differ only in upper and lower case are one table.
+        name_problem: Says why a table cannot have the name it is given, None where it can.
     """
 
     storage_kind: str
     ignores_case: bool
+    name_problem: Callable[[TableRef], str | None] = _any_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +119,24 @@ class WarehouseEngine(ABC):
         """
 
     @abstractmethod
-    def replace(self, table: TableRef, rows: ir.Table) -> WriteResult:
+    def replace(
+        self,
+        table: TableRef,
+        rows: ir.Table,
+        *,
+        options: TableOptions = DEFAULT_OPTIONS,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> WriteResult:
         """Replaces the whole table, its columns included, by the rows of an expression.
 
         Atomic: a reader, or a later process after a crash, finds the old table or the new one.
         The expression may read the table that it replaces.
+
+        Args:
+            table: The table to write.
+            rows: The expression whose rows replace those of the table.
+            options: How the table is to be kept, where the engine can.
+            labels: What the work is for, such as the run, where the engine can say it of a job.
 
         Raises:
             WarehouseMaterializationError: The write was refused or failed; nothing changed.
@@ -122,7 +145,14 @@ class WarehouseEngine(ABC):
 
     @abstractmethod
     def replace_partitions(
-        self, table: TableRef, rows: ir.Table, column: str, dates: Collection[date]
+        self,
+        table: TableRef,
+        rows: ir.Table,
+        column: str,
+        dates: Collection[date],
+        *,
+        options: TableOptions = DEFAULT_OPTIONS,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> WriteResult:
         """Replaces exactly the rows of `dates`, creating the table when it is missing.
 
@@ -133,6 +163,8 @@ class WarehouseEngine(ABC):
             rows: The expression whose rows replace those of `dates`; it may read `table`.
             column: The DATE column that says which date a row belongs to.
             dates: The dates to replace, at least one; gaps are fine.
+            options: As in `replace`.
+            labels: As in `replace`.
 
         Raises:
             PartitionDatesError: Rows carry other dates or none; nothing changed.

@@ -11,6 +11,7 @@ from segmentstream._warehouse.settings import WarehouseSettings
 
 # engine name -> ("module:class", the extra that installs what the module imports)
 _ENGINES = {
+    "bigquery": ("segmentstream._warehouse.engines.bigquery.engine:BigQueryEngine", "bigquery"),
     "duckdb": ("segmentstream._warehouse.engines.duckdb.engine:DuckDBEngine", "duckdb"),
 }
 

@@ -6,14 +6,17 @@ Imports `_core` only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segmentstream._core.errors import WarehouseConfigurationError
 from segmentstream._core.names import (
+    BILLING_PROJECT_VARIABLE,
     CATALOG_VARIABLE,
     DEFAULT_NAMESPACE_VARIABLE,
+    EMULATOR_VARIABLE,
     ENGINE_VARIABLE,
     LOCATION_VARIABLE,
+    STAGING_NAMESPACE_VARIABLE,
     identifier_problem,
 )
 
@@ -28,6 +31,12 @@ class WarehouseSettings:
         default_namespace: Namespace of the assets whose key has one part.
         location: Where namespaces are created, for engines that have locations.
         wait_seconds: How long one operation may wait for a warehouse that is busy.
+        billing_project: The BigQuery project that pays for the work; the catalog when left out.
+        staging_namespace: Where results wait before they are committed, on engines that stage
+            them in tables; beside their target when left out.
+        endpoint: Address of a server that stands in for BigQuery, such as an emulator.
+        credentials: A credentials object of the engine's client library; found in the
+            surroundings when left out.
     """
 
     engine: str
@@ -35,6 +44,10 @@ class WarehouseSettings:
     default_namespace: str
     location: str | None = None
     wait_seconds: float = 300.0
+    billing_project: str | None = None
+    staging_namespace: str | None = None
+    endpoint: str | None = None
+    credentials: object | None = field(default=None, repr=False)
 
     @classmethod
     def from_environ(
@@ -46,6 +59,9 @@ class WarehouseSettings:
         default_namespace: str | None = None,
         location: str | None = None,
         wait_seconds: float = 300.0,
+        billing_project: str | None = None,
+        staging_namespace: str | None = None,
+        credentials: object | None = None,
     ) -> WarehouseSettings:
         """Reads the settings from variables; an argument that is given wins over its variable.
 
@@ -56,6 +72,9 @@ class WarehouseSettings:
             default_namespace: Overrides `SEGMENTSTREAM_WAREHOUSE_DEFAULT_NAMESPACE`.
             location: Overrides `SEGMENTSTREAM_WAREHOUSE_LOCATION`.
             wait_seconds: How long one operation may wait for a warehouse that is busy.
+            billing_project: Overrides `SEGMENTSTREAM_WAREHOUSE_BILLING_PROJECT`.
+            staging_namespace: Overrides `SEGMENTSTREAM_WAREHOUSE_STAGING_NAMESPACE`.
+            credentials: A credentials object of the engine's client library.
 
         Raises:
             WarehouseConfigurationError: One or more of them are missing or invalid; every such
@@ -87,6 +106,12 @@ class WarehouseSettings:
             default_namespace=values[DEFAULT_NAMESPACE_VARIABLE],
             location=location or environ.get(LOCATION_VARIABLE) or None,
             wait_seconds=wait_seconds,
+            billing_project=billing_project or environ.get(BILLING_PROJECT_VARIABLE) or None,
+            staging_namespace=(
+                staging_namespace or environ.get(STAGING_NAMESPACE_VARIABLE) or None
+            ),
+            endpoint=environ.get(EMULATOR_VARIABLE) or None,
+            credentials=credentials,
         )
 
 

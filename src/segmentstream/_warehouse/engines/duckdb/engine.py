@@ -38,6 +38,8 @@ from segmentstream._warehouse.columns import (
     plan_new_table,
 )
 from segmentstream._warehouse.engine import (
+    DEFAULT_OPTIONS,
+    NO_LABELS,
     EngineCapabilities,
     TableInfo,
     WarehouseEngine,
@@ -48,6 +50,7 @@ from segmentstream._warehouse.engines.duckdb.backend import SessionBackend
 from segmentstream._warehouse.engines.duckdb.database import find_database
 from segmentstream._warehouse.engines.duckdb.errors import translated
 from segmentstream._warehouse.expressions import check_bound
+from segmentstream._warehouse.options import TableOptions
 from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream._warehouse.tables import TableRef
 from segmentstream._warehouse.writes import (
@@ -109,7 +112,14 @@ class DuckDBEngine(WarehouseEngine):
             namespace=ops.Namespace(catalog=info.table.catalog, database=info.table.namespace),
         ).to_expr()
 
-    def replace(self, table: TableRef, rows: ir.Table) -> WriteResult:
+    def replace(
+        self,
+        table: TableRef,
+        rows: ir.Table,
+        *,
+        options: TableOptions = DEFAULT_OPTIONS,  # noqa: ARG002 - a file has no place for them
+        labels: Mapping[str, str] = NO_LABELS,  # noqa: ARG002
+    ) -> WriteResult:
         started = time.monotonic()
         check_bound(rows, backend=self._backend)
         plan = plan_new_table(rows.schema())
@@ -130,7 +140,14 @@ class DuckDBEngine(WarehouseEngine):
         )
 
     def replace_partitions(
-        self, table: TableRef, rows: ir.Table, column: str, dates: Collection[date]
+        self,
+        table: TableRef,
+        rows: ir.Table,
+        column: str,
+        dates: Collection[date],
+        *,
+        options: TableOptions = DEFAULT_OPTIONS,  # noqa: ARG002 - a file has no place for them
+        labels: Mapping[str, str] = NO_LABELS,  # noqa: ARG002
     ) -> WriteResult:
         started = time.monotonic()
         check_bound(rows, backend=self._backend)

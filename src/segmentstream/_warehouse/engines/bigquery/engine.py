@@ -1,0 +1,568 @@
+"""BigQuery as a warehouse: how tables are described, read and replaced.
+
+Imports Ibis, sqlglot (through its siblings) and `_core`. Ibis compiles, the jobs of this package
+run it; every write commits in one job, whose verdict is what the caller is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import ibis.expr.operations as ops
+import ibis.expr.types as ir
+import sqlglot.expressions as sge
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud import bigquery
+from google.cloud.bigquery.job import QueryJob
+
+from segmentstream._core.errors import (
+    WarehouseConfigurationError,
+    WarehouseMaterializationError,
+    WarehouseReadError,
+)
+from segmentstream._core.names import fold_case
+from segmentstream._warehouse.columns import (
+    Column,
+    ColumnPlan,
+    find_partition_column,
+    plan_new_table,
+)
+from segmentstream._warehouse.engine import (
+    DEFAULT_OPTIONS,
+    NO_LABELS,
+    EngineCapabilities,
+    TableInfo,
+    WarehouseEngine,
+    WriteResult,
+)
+from segmentstream._warehouse.engines.bigquery import sql
+from segmentstream._warehouse.engines.bigquery.backend import BigQueryBackend
+from segmentstream._warehouse.engines.bigquery.client import REQUEST_SECONDS, Clients
+from segmentstream._warehouse.engines.bigquery.errors import translated
+from segmentstream._warehouse.engines.bigquery.jobs import Jobs, Work
+from segmentstream._warehouse.engines.bigquery.names import check_columns, table_problem
+from segmentstream._warehouse.engines.bigquery.staging import STAGING_HOURS, Staging, staging
+from segmentstream._warehouse.engines.bigquery.tables import (
+    Tables,
+    info_of,
+    policy_tagged,
+    uri_of,
+)
+from segmentstream._warehouse.engines.bigquery.types import (
+    descriptions_of,
+    representable,
+    schema_of,
+)
+from segmentstream._warehouse.expressions import check_bound
+from segmentstream._warehouse.options import TableOptions
+from segmentstream._warehouse.settings import WarehouseSettings
+from segmentstream._warehouse.tables import TableRef
+from segmentstream._warehouse.writes import (
+    STRAY_DATE,
+    check_dates,
+    check_not_daily,
+    check_writable,
+    plan_dates,
+    stray_dates,
+)
+
+_log = logging.getLogger(__name__)
+_COMMITS = 4  # One, and three more when another first writer landed at the same moment.
+
+
+@dataclass(slots=True, kw_only=True)
+class _Write:
+    """Is one write under way.
+
+    Attributes:
+        table: Where it goes.
+        found: The table as BigQuery describes it, None where there is none.
+        info: The same in the terms of every engine.
+        work: Its jobs.
+        area: Its staging tables.
+        explain_stray: Makes the error of rows with other dates than those being replaced.
+    """
+
+    table: TableRef
+    found: bigquery.Table | None
+    info: TableInfo | None
+    work: Work
+    area: Staging
+    explain_stray: Callable[[], WarehouseMaterializationError] | None = None
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """Says which dates do not belong when the guard in a statement has stopped it."""
+        try:
+            yield
+        except GoogleAPICallError as error:
+            if self.explain_stray is None or STRAY_DATE not in str(error.message):
+                raise
+            raise self.explain_stray() from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slice:
+    """Is the dates of a write: the columns that hold them, in the table and in the result."""
+
+    day: str
+    source: str
+    dates: frozenset[date]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changed:
+    """Is what BigQuery says a commit did.
+
+    Attributes:
+        inserted: Number of rows inserted; None where it is not told.
+        deleted: Number of rows deleted; None where it is not told.
+        affected: Both together, where only that is told.
+    """
+
+    inserted: int | None = None
+    deleted: int | None = None
+    affected: int | None = None
+
+    @classmethod
+    def of(cls, *jobs: QueryJob) -> _Changed:
+        """Sums the statements of a commit."""
+        counts = [job.dml_stats for job in jobs if job.dml_stats is not None]
+        if not counts:
+            told = [job.num_dml_affected_rows for job in jobs]
+            return cls(affected=sum(n for n in told if n is not None) if any(told) else None)
+        return cls(
+            inserted=sum(count.inserted_row_count for count in counts),
+            deleted=sum(count.deleted_row_count for count in counts),
+        )
+
+    def explains(self, present: int) -> bool:
+        """Says whether the rows counted afterwards are those of this commit alone."""
+        if self.inserted is not None:
+            return present == self.inserted
+        return self.affected is None or present <= self.affected
+
+
+class BigQueryEngine(WarehouseEngine):
+    """Keeps the tables of a warehouse in the datasets of one project."""
+
+    capabilities: ClassVar[EngineCapabilities] = EngineCapabilities(
+        storage_kind="bigquery", ignores_case=False, name_problem=table_problem
+    )
+
+    def __init__(self, settings: WarehouseSettings) -> None:
+        self._settings = settings
+        self._clients = Clients(settings)
+        self._jobs = Jobs(self._clients, wait_seconds=settings.wait_seconds)
+        self._tables = Tables(self._clients)
+        self._backend = BigQueryBackend(
+            self._clients,
+            self._jobs,
+            self._tables,
+            default_namespace=settings.staging_namespace or settings.default_namespace,
+        )
+        # Tables that `read` has seen to be no views: they cannot hide another table.
+        self._plain: set[tuple[str | None, str | None, str]] = set()
+
+    def close(self) -> None:
+        self._clients.close()
+
+    def ensure_namespace(self, namespace: str) -> None:
+        with translated(
+            f"Creating the dataset {self._clients.project}.{namespace}",
+            failure=WarehouseMaterializationError,
+        ):
+            self._tables.ensure_dataset(namespace)
+
+    def describe(self, table: TableRef) -> TableInfo | None:
+        table = self._within(table)
+        with translated(f"Looking up {table}", failure=WarehouseReadError):
+            found = self._tables.find(table)
+            return None if found is None else info_of(table, found)
+
+    def read(self, table: TableRef) -> ir.Table:
+        info = self.describe(table)
+        if info is None:
+            raise WarehouseReadError(
+                f"The table {self._within(table)} does not exist.",
+                "Materialize the asset that writes it first, or correct its key.",
+            )
+        where = info.table
+        if info.kind == "table":
+            self._plain.add((where.catalog, where.namespace, where.name))
+        return ops.DatabaseTable(
+            name=where.name,
+            schema=info.schema,
+            source=self._backend,
+            namespace=ops.Namespace(catalog=where.catalog, database=where.namespace),
+        ).to_expr()
+
+    def replace(
+        self,
+        table: TableRef,
+        rows: ir.Table,
+        *,
+        options: TableOptions = DEFAULT_OPTIONS,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> WriteResult:
+        started = time.monotonic()
+        with self._writing(table, rows, labels) as write:
+            offered = representable(rows.schema())
+            plan = plan_new_table(offered)
+            check_columns(offered.names)
+            check_not_daily(write.info)
+            shape = _same_shape(write.found, plan)
+            if write.found is not None:
+                self._tables.check_spec(write.found, None, options)
+            if write.found is not None and shape is None:
+                written = self._recreate(write, rows, plan, options)
+                schema = plan.schema
+            else:
+                plan = shape or plan
+                written, found = self._refill(write, rows, plan, options)
+                schema = schema_of(found.schema)
+        return WriteResult(
+            table=write.table,
+            schema=schema,
+            uri=uri_of(write.table),
+            rows=written,
+            rows_by_date=None,
+            added_columns=(),
+            seconds=time.monotonic() - started,
+            statistics=write.work.statistics() | _link(write.work),
+        )
+
+    def replace_partitions(
+        self,
+        table: TableRef,
+        rows: ir.Table,
+        column: str,
+        dates: Collection[date],
+        *,
+        options: TableOptions = DEFAULT_OPTIONS,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> WriteResult:
+        started = time.monotonic()
+        dates = check_dates(table, dates)
+        with self._writing(table, rows, labels) as write:
+            source = find_partition_column(rows.schema(), column, of="the result")
+            offered = representable(rows.schema())
+            check_columns(offered.names)
+            if write.found is not None:
+                self._tables.check_spec(write.found, column, options)
+            plan = plan_dates(offered, write.info, write.table, column)
+            day = next(item.name for item in plan.columns if item.source == source)
+            slice_ = _Slice(day=day, source=source, dates=dates)
+            found, query = self._prepare_dates(write, rows, plan, slice_, options)
+            rows_by_date = self._commit_dates(write, query, plan, slice_, options)
+        return WriteResult(
+            table=write.table,
+            schema=schema_of(found.schema),
+            uri=uri_of(write.table),
+            rows=sum(rows_by_date.values()),
+            rows_by_date=rows_by_date,
+            added_columns=tuple(item.name for item in plan.added) if write.info else (),
+            seconds=time.monotonic() - started,
+            statistics=write.work.statistics() | _link(write.work),
+        )
+
+    @contextmanager
+    def _writing(
+        self, table: TableRef, rows: ir.Table, labels: Mapping[str, str]
+    ) -> Iterator[_Write]:
+        """Looks the target up and lends what a write needs; staging is dropped at the end."""
+        check_bound(rows, backend=self._backend)
+        table = self._within(table)
+        if problem := table_problem(table):
+            raise WarehouseConfigurationError(
+                f"{table} cannot be written: {problem}.", "Give the asset another key."
+            )
+        work = Work(name=f"Writing {table}", labels=labels, location=self._clients.location)
+        namespace = self._settings.staging_namespace or table.namespace
+        with (
+            translated(work.name, failure=WarehouseMaterializationError),
+            staging(self._clients, self._jobs, self._tables, work, namespace=namespace) as area,
+        ):
+            found = self._tables.find(table)
+            info = None if found is None else check_writable(info_of(table, found))
+            if found is not None:
+                self._tables.check_location(found)
+                work.location = work.location or found.location
+            yield _Write(table=table, found=found, info=info, work=work, area=area)
+
+    # Dates
+
+    def _prepare_dates(
+        self,
+        write: _Write,
+        rows: ir.Table,
+        plan: ColumnPlan,
+        slice_: _Slice,
+        options: TableOptions,
+    ) -> tuple[bigquery.Table, sge.Query]:
+        """Makes the table ready, and gives the query whose rows are to be committed.
+
+        A table is made or grows only after the result has been computed and is known to fit; until
+        then it waits in a staging table. Otherwise the result is computed by the commit itself.
+        """
+        found = write.found
+        if found is not None:
+            self._tables.check_expiry(found, slice_.dates)
+        functions, result = self._compile(write, rows)
+        guarded = sql.select_columns_of_dates(result, plan.columns, slice_.source, slice_.dates)
+        is_staged = (
+            found is None
+            or plan.added
+            or functions
+            or (options.commit == "transaction" and self._may_read(rows, write.table))
+        )
+        write.explain_stray = lambda: self._stray_dates(write, functions, result, slice_)
+        if is_staged:
+            with write.guarding():
+                guarded = self._stage(write, functions, guarded, plan.columns)
+        if found is None:
+            found = self._create(write, plan, slice_.day, options)
+            self._tables.check_expiry(found, slice_.dates)
+        return self._tables.patch(found, plan, options), guarded
+
+    def _commit_dates(
+        self,
+        write: _Write,
+        query: sge.Query,
+        plan: ColumnPlan,
+        slice_: _Slice,
+        options: TableOptions,
+    ) -> dict[date, int]:
+        """Replaces the dates, and gives their numbers of rows once they hold one version."""
+        parts = (write.table, plan.columns, query, slice_.day, slice_.dates)
+        if options.commit == "transaction":
+            statements = sql.replace_dates_in_transaction(*parts)
+        else:
+            statements = [sql.replace_dates(*parts)]
+        text = sql.render(*statements)
+        count = sql.render(sql.count_by_date(write.table, slice_.day, slice_.dates))
+        for attempt in range(1, _COMMITS + 1):
+            changed = self._commit(write, text, attempt)
+            if len(slice_.dates) == 1 and changed.deleted and changed.inserted is not None:
+                return dict.fromkeys(slice_.dates, changed.inserted)
+            counted = dict(self._ask(write, count, f"count{attempt}"))
+            if changed.explains(sum(counted.values())):
+                return {day: counted.get(day, 0) for day in sorted(slice_.dates)}
+        raise _never_alone(write)
+
+    def _stray_dates(
+        self,
+        write: _Write,
+        functions: list[sge.Expression],
+        query: sge.Query,
+        slice_: _Slice,
+    ) -> WarehouseMaterializationError:
+        statement = sql.count_stray_dates(query, slice_.source, slice_.dates)
+        counts = dict(self._ask(write, sql.render(*functions, statement), "stray"))
+        return stray_dates(counts, write.table, slice_.source, slice_.dates)
+
+    # Whole tables
+
+    def _refill(
+        self, write: _Write, rows: ir.Table, plan: ColumnPlan, options: TableOptions
+    ) -> tuple[int, bigquery.Table]:
+        """Empties the table and fills it again in one transaction, so that all set on it stays."""
+        functions, result = self._compile(write, rows)
+        query: sge.Query = sql.select_columns(result, plan.columns)
+        found = write.found
+        if found is None or plan.added or functions or self._may_read(rows, write.table):
+            query = self._stage(write, functions, query, plan.columns)
+        if found is None:
+            found = self._create(write, plan, None, options)
+        found = self._tables.patch(found, plan, options)
+        text = sql.render(*sql.replace_rows(write.table, plan.columns, query))
+        count = sql.render(sql.count_all(write.table))
+        for attempt in range(1, _COMMITS + 1):
+            changed = self._commit(write, text, attempt)
+            if changed.deleted and changed.inserted is not None:
+                return changed.inserted, found
+            ((present,),) = self._ask(write, count, f"count{attempt}")
+            if changed.explains(present):
+                return present, found
+        raise _never_alone(write)
+
+    def _recreate(
+        self, write: _Write, rows: ir.Table, plan: ColumnPlan, options: TableOptions
+    ) -> int:
+        """Replaces a table by one of another shape, carrying over what is set on it.
+
+        Raises:
+            WarehouseMaterializationError: It has policies that would be lost, and with them the
+                protection of its rows or columns.
+        """
+        found = write.found
+        assert found is not None  # noqa: S101 - the caller's case
+        self._refuse_to_lose_policies(write, found)
+        functions, result = self._compile(write, rows)
+        query: sge.Query = sql.select_columns(result, plan.columns)
+        if functions:
+            query = self._stage(write, functions, query, plan.columns)
+        kept = {fold_case(name): text for name, text in descriptions_of(found.schema).items()}
+        kept |= {fold_case(name): text for name, text in options.column_descriptions.items()}
+        key = found.encryption_configuration
+        names = [column.name for column in plan.columns]
+        clustering = options.cluster_by or tuple(found.clustering_fields or ())
+        statement = sql.recreate(
+            write.table,
+            plan.columns,
+            query,
+            descriptions={name: kept[fold_case(name)] for name in names if fold_case(name) in kept},
+            cluster_by=[name for name in names if name in clustering],
+            options=sql.table_options(
+                description=options.description or found.description,
+                labels={**found.labels, **options.labels},
+                kms_key=key.kms_key_name if key else None,
+            ),
+        )
+        self._query(write, sql.render(statement), "commit")
+        made = self._tables.find(write.table)
+        return int(made.num_rows or 0) if made else 0
+
+    def _refuse_to_lose_policies(self, write: _Write, found: bigquery.Table) -> None:
+        tagged = policy_tagged(found)
+        if tagged or self._tables.has_row_policies(write.table):
+            what = f"policy tags on {', '.join(tagged)}" if tagged else "row access policies"
+            raise WarehouseMaterializationError(
+                f"{write.table} has {what}, and the asset's columns have changed in a way that "
+                "needs a new table, which would have none. Nothing was written.",
+                "Keep the columns and add new ones only; or change the table's columns yourself "
+                "(ALTER TABLE), or remove the policies, and run it again.",
+            )
+
+    # Both
+
+    def _compile(self, write: _Write, rows: ir.Table) -> tuple[list[sge.Expression], sge.Query]:
+        if write.found is None or rows.op().find(ops.InMemoryTable):
+            self._ensure_datasets(write)
+        uploaded = write.area.upload_all(rows, backend=self._backend)
+        return self._backend.statements(uploaded)
+
+    def _ensure_datasets(self, write: _Write) -> None:
+        location = None
+        if write.found is None:
+            location = self._tables.ensure_dataset(write.table.namespace)
+        staged_in = self._settings.staging_namespace
+        if staged_in and staged_in != write.table.namespace:
+            self._tables.ensure_dataset(staged_in)
+        write.work.location = write.work.location or location
+
+    def _stage(
+        self,
+        write: _Write,
+        functions: list[sge.Expression],
+        query: sge.Query,
+        columns: Collection[Column],
+    ) -> sge.Select:
+        table = write.area.name_table()
+        statement = sql.create_staging(table, query, hours=STAGING_HOURS)
+        self._query(write, sql.render(*functions, statement), "stage")
+        return sql.select_all(table, columns)
+
+    def _create(
+        self, write: _Write, plan: ColumnPlan, day: str | None, options: TableOptions
+    ) -> bigquery.Table:
+        found = self._tables.create(write.table, plan.columns, day, options)
+        # Another writer may have made it a moment ago, in another way.
+        self._tables.check_spec(found, day, options)
+        if _same_shape(found, plan) != plan:
+            raise WarehouseMaterializationError(
+                f"{write.table} was made by another writer at the same moment, with other columns.",
+                "Run it again: the columns are then compared with those of that table.",
+                retryable=True,
+            )
+        return found
+
+    def _commit(self, write: _Write, text: str, attempt: int) -> _Changed:
+        """Runs the statement or script that commits.
+
+        Two writers that find nothing to delete do not conflict in BigQuery: an insert disturbs
+        nobody, and both versions stay. So where nothing was deleted the rows are counted after the
+        commit, and written again when there are more or less than were inserted; that attempt has
+        rows to delete, and BigQuery lets only one such writer through.
+        """
+        if attempt > 1:
+            _log.info("%s: another writer came at the same moment; writing again.", write.work.name)
+        with write.guarding():
+            job = self._query(write, text, f"commit{attempt}")
+        if job.dml_stats is not None or job.statement_type != "SCRIPT":
+            return _Changed.of(job)
+        children = self._clients.rest.list_jobs(
+            parent_job=job.job_id, retry=self._clients.retry(), timeout=REQUEST_SECONDS
+        )
+        return _Changed.of(*(child for child in children if isinstance(child, QueryJob)))
+
+    def _ask(self, write: _Write, text: str, phase: str) -> list[tuple[Any, ...]]:
+        return self._jobs.rows(self._query(write, text, phase))
+
+    def _query(self, write: _Write, text: str, phase: str) -> QueryJob:
+        return self._jobs.query(text, work=write.work, phase=phase)
+
+    def _may_read(self, rows: ir.Table, target: TableRef) -> bool:
+        """Says whether the result could read the rows that a transaction is about to delete.
+
+        A transaction sees its own deletes, so such a result must be complete before they happen.
+        Views and SQL text may read anything.
+        """
+        mine = (target.catalog, target.namespace, target.name)
+        if rows.op().find(ops.SQLQueryResult):
+            return True
+        return any(
+            (where := (table.namespace.catalog, table.namespace.database, table.name)) == mine
+            or where not in self._plain
+            for table in rows.op().find(ops.DatabaseTable)
+        )
+
+    def _within(self, table: TableRef) -> TableRef:
+        return TableRef(catalog=self._clients.project, namespace=table.namespace, name=table.name)
+
+
+def _same_shape(found: bigquery.Table | None, plan: ColumnPlan) -> ColumnPlan | None:
+    """Gives the plan in the order of the table, when each of its columns stays as it is.
+
+    None where a column is gone or has another type: a table of that shape is another table.
+    """
+    if found is None:
+        return None
+    offered = {fold_case(column.name): column for column in plan.columns}
+    types = representable(plan.schema)
+    kept = []
+    for name, dtype in schema_of(found.schema).items():
+        column = offered.pop(fold_case(name), None)
+        if column is None or types[column.name] != dtype.copy(nullable=True):
+            return None
+        kept.append(Column(name=name, source=column.source, dtype=column.dtype))
+    added = tuple(offered.values())
+    return ColumnPlan(columns=(*kept, *added), added=added)
+
+
+def _never_alone(write: _Write) -> WarehouseMaterializationError:
+    return WarehouseMaterializationError(
+        f"{write.table} was written {_COMMITS} times, and each time it held other rows afterwards "
+        "than were written.",
+        "Another writer keeps changing it, or the table drops rows by itself: limit the runs that "
+        "write it with a Dagster pool, and check its partition expiry.",
+        retryable=True,
+    )
+
+
+def _link(work: Work) -> dict[str, str]:
+    """Names the job that committed, and where a person finds it."""
+    job = next(job for job in reversed(work.jobs) if "_commit" in str(job.job_id))
+    place = f"{job.project}:{job.location}:{job.job_id}" if job.location else job.job_id
+    query = f"project={quote(str(job.project))}&j=bq:{quote(str(place), safe=':')}"
+    return {
+        "job_id": str(job.job_id),
+        "job_url": f"https://console.cloud.google.com/bigquery?{query}&page=queryresults",
+    }
