@@ -11,23 +11,41 @@ import asyncio
 import importlib
 import json
 import os
+import re
 import sys
 from contextvars import ContextVar
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from bqemulator.api.routes import jobs, upload
+import sqlglot
+from bqemulator import server
+from bqemulator.api.routes import jobs, tables, upload
+from bqemulator.catalog import ddl_sync
 from bqemulator.catalog.etag import generate_etag
-from bqemulator.catalog.models import DatasetMeta
+from bqemulator.catalog.memory_repository import MemoryCatalogRepository
+from bqemulator.catalog.models import Clustering, DatasetMeta, TableSchema
 from bqemulator.config import LogLevel, Settings
-from bqemulator.domain.errors import AlreadyExistsError
-from bqemulator.server import EmulatorServer
+from bqemulator.domain.errors import AlreadyExistsError, DomainError
+from bqemulator.jobs import executor
+from bqemulator.scripting import interpreter
 from bqemulator.storage.engine import DuckDBEngine
-from bqemulator.storage.sql_identifiers import quoted_schema
+from bqemulator.storage.sql_identifiers import quoted_schema, quoted_table_ref
 from bqemulator.types import geography
 
 RESULTS = "_bqemu_anonymous"  # the dataset that the emulator names as destination of every query
+
+IF_MATCH: ContextVar[str] = ContextVar("if_match", default="")
+EXTRAS: dict[tuple[str, str, str], dict[str, Any]] = {}  # by table: what the emulator would drop
+REMOVABLE = {
+    "clustering": "clustering",
+    "description": "description",
+    "expirationTime": "expiration_time",
+    "friendlyName": "friendly_name",
+    "timePartitioning": "time_partitioning",
+}
 
 
 def load_extensions_from_packages() -> None:
@@ -51,29 +69,286 @@ def load_extensions_from_packages() -> None:
     load(geography._CONV_CONN, "spatial")
 
 
-def check_job_ids() -> None:
-    """Refuses a job id that is taken, and makes the dataset of results, before a query runs."""
+def mend_query_jobs() -> None:
+    """Refuses ids that are taken, writes to destinations and remembers what a job was asked."""
     handle = jobs._handle_query_job
 
     async def handle_query_job(
-        project_id: str, job_id: str, *args: Any, ctx: Any, **kwargs: Any
+        project_id: str, job_id: str, config: dict[str, Any], *, ctx: Any, **others: Any
     ) -> Any:
         refuse_taken(project_id, job_id, ctx)
-        if ctx.catalog.get_dataset(project_id, RESULTS) is None:
-            now = ctx.clock.now()
-            ctx.engine.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted_schema(project_id, RESULTS)}")
-            ctx.catalog.create_dataset(
-                DatasetMeta(
-                    project_id=project_id,
-                    dataset_id=RESULTS,
-                    creation_time=now,
-                    last_modified_time=now,
-                    etag=generate_etag(project_id, RESULTS, str(now)),
-                )
-            )
-        return await handle(project_id, job_id, *args, ctx=ctx, **kwargs)
+        make_dataset_of_results(project_id, ctx)
+        query = config["query"]
+        # The emulator would only pretend to append.
+        asked = {**config, "query": {k: v for k, v in query.items() if k != "writeDisposition"}}
+        job = await handle(project_id, job_id, asked, ctx=ctx, **others)
+        if isinstance(job, dict):  # a dry run
+            return job
+        if job.error_result is None and "destinationTable" in query:
+            job = await write_to_destination(job, query, ctx=ctx, **others)
+        told = {**config, "query": {**job.configuration.get("query", {}), **query}}
+        return job.model_copy(update={"configuration": told})
 
     jobs._handle_query_job = handle_query_job
+
+
+async def write_to_destination(
+    job: Any, query: dict[str, Any], *, ctx: Any, caller: Any, now: Any, **_others: Any
+) -> Any:
+    """Writes the result of a query to its destination; answers the job as it ends."""
+    if jobs.classify_statement_type(query["query"]) != "SELECT":
+        return job
+    to = query["destinationTable"]
+    key = (to.get("projectId", job.project_id), to["datasetId"], to["tableId"])
+    name = f"`{'.'.join(key)}`"
+    table = ctx.catalog.get_table(*key)
+    disposition = query.get("writeDisposition", "WRITE_EMPTY")
+    layout = ""
+    if partitioning := query.get("timePartitioning", {}).get("field"):
+        layout += f" PARTITION BY {partitioning}"
+    if clustering := query.get("clustering", {}).get("fields"):
+        layout += f" CLUSTER BY {', '.join(clustering)}"
+    if table is None:
+        sql = f"CREATE TABLE {name}{layout} AS {query['query']}"
+    elif disposition == "WRITE_TRUNCATE":
+        sql = f"CREATE OR REPLACE TABLE {name}{layout} AS {query['query']}"
+    else:
+        columns = ", ".join(f"`{each['name']}`" for each in jobs.JOB_SCHEMAS[job.job_id])
+        sql = f"INSERT INTO {name} ({columns}) {query['query']}"
+    try:
+        if table is not None and disposition == "WRITE_EMPTY" and count_rows(key, ctx):
+            raise AlreadyExistsError(f"Already Exists: Table {key[0]}:{key[1]}.{key[2]}")
+        await jobs.execute_query_job(
+            job.project_id,
+            f"{job.job_id}_write",
+            sql,
+            query.get("queryParameters"),
+            ctx,
+            caller=caller,
+        )
+    except jobs._SQL_EXECUTION_DOMAIN_ERRORS as error:
+        told = jobs._domain_error_to_error_result(error)
+        return job.model_copy(update={"error_result": told})
+    if table is not None and disposition == "WRITE_TRUNCATE":
+        written = ctx.catalog.get_table(*key)
+        kept = ["description", "friendly_name", "labels", "expiration_time", "creation_time"]
+        kept += [] if layout else ["time_partitioning", "clustering"]
+        ctx.catalog.update_table(
+            written.model_copy(update={each: getattr(table, each) for each in kept})
+        )
+    return job
+
+
+def count_rows(table: tuple[str, str, str], ctx: Any) -> int:
+    """Counts the rows of a table."""
+    counted = ctx.engine.execute(f"SELECT count(*) FROM {quoted_table_ref(*table)}").fetchone()
+    return int(counted[0])
+
+
+def make_dataset_of_results(project_id: str, ctx: Any) -> None:
+    """Makes the hidden dataset in which clients expect the results of queries."""
+    if ctx.catalog.get_dataset(project_id, RESULTS) is not None:
+        return
+    now = ctx.clock.now()
+    ctx.engine.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted_schema(project_id, RESULTS)}")
+    ctx.catalog.create_dataset(
+        DatasetMeta(
+            project_id=project_id,
+            dataset_id=RESULTS,
+            creation_time=now,
+            last_modified_time=now,
+            etag=generate_etag(project_id, RESULTS, str(now)),
+        )
+    )
+
+
+def hide_dataset_of_results() -> None:
+    """Leaves datasets whose name starts with an underscore out of lists, as BigQuery does."""
+    list_datasets = MemoryCatalogRepository.list_datasets
+    MemoryCatalogRepository.list_datasets = lambda self, project_id: tuple(
+        each for each in list_datasets(self, project_id) if not each.dataset_id.startswith("_")
+    )
+
+
+def fail_synchronous_queries() -> None:
+    """Answers a failed jobs.query with an HTTP error; the emulator answers with no rows."""
+    inserting: ContextVar[bool] = ContextVar("inserting", default=False)
+    execute, failed_job = jobs._execute_query_or_failed_meta, jobs._failed_job_meta
+
+    async def execute_inserted(**arguments: Any) -> Any:
+        inserting.set(True)
+        return await execute(**arguments)
+
+    def failed(**arguments: Any) -> Any:
+        if arguments["job_type"] == "QUERY" and not inserting.get():
+            error = arguments["error_result"]
+            status = {"accessDenied": 403, "duplicate": 409, "notFound": 404}
+            raise refusal(status.get(error["reason"], 400), error["reason"], error["message"])
+        return failed_job(**arguments)
+
+    jobs._execute_query_or_failed_meta = execute_inserted
+    jobs._failed_job_meta = failed
+
+
+def roll_back_truncate() -> None:
+    """Makes TRUNCATE TABLE part of a transaction, so that a script that fails undoes it."""
+    targets = interpreter._dml_targets
+
+    def dml_targets(sql: str, project_id: str) -> Any:
+        sql = re.sub(r"^\s*TRUNCATE\s+TABLE\b", "DELETE FROM", sql, flags=re.IGNORECASE)
+        return targets(sql, project_id)
+
+    interpreter._dml_targets = dml_targets
+
+
+def load_parquet_by_name() -> None:
+    """Matches the columns of a Parquet file by name; the emulator goes by position."""
+    execute = DuckDBEngine.execute
+
+    def execute_by_name(self: DuckDBEngine, sql: str, parameters: Any = None) -> Any:
+        by_name = " BY NAME SELECT * FROM read_parquet(?)"
+        return execute(self, sql.replace(" SELECT * FROM read_parquet(?)", by_name), parameters)
+
+    DuckDBEngine.execute = execute_by_name
+
+
+def keep_what_tables_are_given() -> None:
+    """Keeps what the emulator drops of a table, and minds If-Match."""
+    make_app = server.create_app
+    server.create_app = lambda context: RememberIfMatch(make_app(context))
+    from_rest, to_rest = tables._rest_to_table_meta, tables._table_to_rest
+    tables._rest_to_table_meta = partial(table_from_rest, from_rest)
+    tables._table_to_rest = partial(table_to_rest, to_rest)
+    for module in (executor, interpreter):
+        module.sync_created_table = partial(sync_created_table, module.sync_created_table)
+
+
+class RememberIfMatch:
+    """Tells the handler of a request which version of the table it is meant for."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        IF_MATCH.set(dict(scope.get("headers", ())).get(b"if-match", b"").decode())
+        await self._app(scope, receive, send)
+
+
+def table_from_rest(  # noqa: PLR0917  # as the emulator calls it
+    from_rest: Any, project: str, dataset: str, body: Any, clock: Any, existing: Any = None
+) -> Any:
+    """Reads a table from a request, with what the emulator would drop."""
+    if existing is not None and IF_MATCH.get() not in {"", "*", existing.etag}:
+        raise refusal(412, "conditionNotMet", "Precondition check failed.")
+    labels = {**(existing.labels if existing else {}), **(body.get("labels") or {})}
+    sent = {name: value for name, value in body.items() if value is not None} | {
+        "labels": {name: value for name, value in labels.items() if value is not None}
+    }
+    table = from_rest(project, dataset, sent, clock, existing)
+    update: dict[str, Any] = {"expiration_time": existing and existing.expiration_time}
+    for name, attribute in REMOVABLE.items():
+        if name in body and body[name] is None:
+            update[attribute] = None
+    if expires := sent.get("expirationTime"):
+        update["expiration_time"] = datetime.fromtimestamp(int(expires) / 1000, UTC)
+    extra = EXTRAS.setdefault(key_of(table), {}) if existing else {}
+    extra |= {name: body[name] for name in ("requirePartitionFilter", "schema") if body.get(name)}
+    EXTRAS[key_of(table)] = extra
+    return table.model_copy(update=update)
+
+
+def table_to_rest(to_rest: Any, table: Any) -> dict[str, Any]:
+    """Tells of a table, with what the emulator would leave out."""
+    extra = EXTRAS.get(key_of(table), {})
+    told: dict[str, Any] = to_rest(table)
+    if "schema" in told:
+        fields = extra.get("schema", {}).get("fields", [])
+        told["schema"]["fields"] = with_extras(told["schema"]["fields"], fields)
+    if table.expiration_time is not None:
+        told["expirationTime"] = str(int(table.expiration_time.timestamp() * 1000))
+    if "requirePartitionFilter" in extra:
+        told["requirePartitionFilter"] = extra["requirePartitionFilter"]
+    if table.view_query:
+        told["view"] = {"query": table.view_query, "useLegacySql": False}
+    return told
+
+
+def with_extras(fields: list[Any], sent: list[Any]) -> list[Any]:
+    """Adds to each field what was sent with it, such as policy tags or a precision."""
+    by_name = {each["name"].lower(): each for each in sent}
+    merged = []
+    for field in fields:
+        extra = by_name.get(field["name"].lower(), {})
+        inner = with_extras(field.get("fields", []), extra.get("fields", []))
+        merged.append({**extra, **field} | ({"fields": inner} if inner else {}))
+    return merged
+
+
+def sync_created_table(sync: Any, sql: str, project_id: str, ctx: Any) -> None:
+    """Registers what a statement did to a table, with what the emulator overlooks."""
+    sync(sql, project_id, ctx)
+    try:
+        statement = sqlglot.parse_one(sql, read="bigquery")
+    except sqlglot.errors.SqlglotError:
+        return
+    if not isinstance(statement, sqlglot.exp.Create | sqlglot.exp.Alter):
+        return
+    target = statement.find(sqlglot.exp.Table)
+    key = ddl_sync._split_target(target, project_id)
+    table = ctx.catalog.get_table(*key)
+    if table is None or table.table_type != "TABLE":
+        return
+    if isinstance(statement, sqlglot.exp.Alter):
+        known = {each.name: each for each in table.schema_.fields}
+        found = ddl_sync._introspect_schema(*key, ctx).fields
+        schema = TableSchema(fields=tuple(known.get(each.name, each) for each in found))
+        ctx.catalog.update_table(table.model_copy(update={"schema_": schema}))
+    elif not statement.args.get("exists"):
+        EXTRAS.pop(key, None)
+        ctx.catalog.update_table(table.model_copy(update=clauses_of(statement, ctx)))
+
+
+def clauses_of(statement: Any, ctx: Any) -> dict[str, Any]:
+    """The clauses of CREATE TABLE that the emulator overlooks."""
+    update: dict[str, Any] = {}
+    properties = statement.args.get("properties")
+    for each in properties.expressions if properties else []:
+        if isinstance(each, sqlglot.exp.ClusterProperty):
+            fields = tuple(column.name for column in each.expressions)
+            update["clustering"] = Clustering(fields=fields)
+        elif each.name == "expiration_timestamp":
+            value = each.args["value"].sql(dialect="duckdb")
+            asked = ctx.engine.execute(f"SELECT CAST({value} AS TIMESTAMPTZ)")
+            update["expiration_time"] = asked.fetchone()[0]
+        elif each.name == "labels":
+            pairs = [pair.expressions for pair in each.args["value"].find_all(sqlglot.exp.Tuple)]
+            update["labels"] = {name.name: value.name for name, value in pairs}
+    return update
+
+
+def add_columns_that_are_patched_in() -> None:
+    """Adds a column that tables.patch brings to the data, not only to the description."""
+    update_table = MemoryCatalogRepository.update_table
+
+    def update(self: Any, table: Any) -> Any:
+        known = self.get_table(*key_of(table))
+        names = {each.name for each in known.schema_.fields} if known else set()
+        if table.table_type == "TABLE":
+            fresh = [each for each in table.schema_.fields if each.name not in names]
+            sent = [tables._field_to_rest(each) for each in fresh]
+            for name, kind in tables.bq_schema_to_duckdb_columns(sent):
+                place = quoted_table_ref(*key_of(table))
+                self._engine.execute(
+                    f'ALTER TABLE {place} ADD COLUMN IF NOT EXISTS "{name}" {kind}'
+                )
+        return update_table(self, table)
+
+    MemoryCatalogRepository.update_table = update
+
+
+def key_of(table: Any) -> tuple[str, str, str]:
+    """The project, dataset and name of a table."""
+    return table.project_id, table.dataset_id, table.table_id
 
 
 def keep_ids_of_uploads() -> None:
@@ -107,7 +382,14 @@ def keep_ids_of_uploads() -> None:
 def refuse_taken(project_id: str, job_id: str, ctx: Any) -> None:
     """Answers 409 as BigQuery does when a job of that id exists."""
     if ctx.catalog.get_job(project_id, job_id) is not None:
-        raise AlreadyExistsError(f"Already Exists: Job {project_id}:US.{job_id}")
+        raise refusal(409, "duplicate", f"Already Exists: Job {project_id}:US.{job_id}")
+
+
+def refusal(status: int, reason: str, message: str) -> Exception:
+    """An error that the emulator answers with, as HTTP status and in Google's JSON."""
+    kind = type("Refusal", (DomainError,), {"http_status": status, "bq_reason": reason})
+    error: Exception = kind(message)
+    return error
 
 
 async def serve() -> None:
@@ -115,16 +397,22 @@ async def serve() -> None:
     settings = Settings(
         rest_port=0, grpc_port=0, enable_format_extensions=False, log_level=LogLevel.WARNING
     )
-    server = EmulatorServer(settings)
-    await server.start()
+    emulator = server.EmulatorServer(settings)
+    await emulator.start()
     with os.fdopen(int(sys.argv[1]), "w") as answer:
-        answer.write(json.dumps({"rest": server.rest_port, "grpc": server.grpc_port}) + "\n")
+        answer.write(json.dumps({"rest": emulator.rest_port, "grpc": emulator.grpc_port}) + "\n")
     await asyncio.to_thread(sys.stdin.read)
     os._exit(0)
 
 
 if __name__ == "__main__":
     load_extensions_from_packages()
-    check_job_ids()
+    mend_query_jobs()
+    hide_dataset_of_results()
+    fail_synchronous_queries()
+    roll_back_truncate()
+    load_parquet_by_name()
+    keep_what_tables_are_given()
+    add_columns_that_are_patched_in()
     keep_ids_of_uploads()
     asyncio.run(serve())
