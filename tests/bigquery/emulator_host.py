@@ -28,9 +28,10 @@ from bqemulator.catalog.etag import generate_etag
 from bqemulator.catalog.memory_repository import MemoryCatalogRepository
 from bqemulator.catalog.models import Clustering, DatasetMeta, TableSchema
 from bqemulator.config import LogLevel, Settings
-from bqemulator.domain.errors import AlreadyExistsError, DomainError
+from bqemulator.domain.errors import AlreadyExistsError, DomainError, ValidationError
 from bqemulator.jobs import executor
 from bqemulator.scripting import interpreter
+from bqemulator.storage import sql_identifiers, type_map
 from bqemulator.storage.engine import DuckDBEngine
 from bqemulator.storage.sql_identifiers import quoted_schema, quoted_table_ref
 from bqemulator.types import geography
@@ -304,8 +305,47 @@ def sync_created_table(sync: Any, sql: str, project_id: str, ctx: Any) -> None:
         schema = TableSchema(fields=tuple(known.get(each.name, each) for each in found))
         ctx.catalog.update_table(table.model_copy(update={"schema_": schema}))
     elif not statement.args.get("exists"):
-        EXTRAS.pop(key, None)
+        EXTRAS[key] = {"schema": {"fields": precisions_of(statement)}}
         ctx.catalog.update_table(table.model_copy(update=clauses_of(statement, ctx)))
+
+
+def precisions_of(statement: Any) -> list[dict[str, Any]]:
+    """The columns that are declared as decimals of a certain length."""
+    fields = []
+    for column in statement.find_all(sqlglot.exp.ColumnDef):
+        lengths = [int(each.name) for each in column.kind.expressions if each.name.isdigit()]
+        if lengths and column.kind.is_type("decimal", "bigdecimal"):
+            told = dict(zip(("precision", "scale"), map(str, lengths), strict=False))
+            fields.append({"name": column.name, **told})
+    return fields
+
+
+def hold_long_decimals() -> None:
+    """Holds NUMERIC and BIGNUMERIC in the longest decimals that DuckDB has."""
+    lengths = {"NUMERIC": "DECIMAL(38, 9)", "BIGNUMERIC": "DECIMAL(38, 18)"}
+    type_map._BQ_TO_DUCKDB.update(lengths)
+    write = sqlglot.dialects.DuckDB.Generator.datatype_sql
+
+    def datatype_sql(self: Any, kind: Any) -> str:
+        if not kind.expressions:
+            if kind.is_type("decimal"):
+                return lengths["NUMERIC"]
+            if kind.is_type("bigdecimal"):
+                return lengths["BIGNUMERIC"]
+        return str(write(self, kind))
+
+    sqlglot.dialects.DuckDB.Generator.datatype_sql = datatype_sql
+
+
+def allow_letters_of_all_languages() -> None:
+    """Takes the names of tables that BigQuery takes."""
+
+    def validate(value: str, kind: str) -> str:
+        if re.fullmatch(r"[\w\- :.]+" if kind == "project" else r"[\w\- ]+", value) is None:
+            raise ValidationError(f"Invalid {kind} id for SQL: {value!r}")
+        return value
+
+    sql_identifiers._validate_sql_id = validate
 
 
 def clauses_of(statement: Any, ctx: Any) -> dict[str, Any]:
@@ -407,6 +447,8 @@ async def serve() -> None:
 
 if __name__ == "__main__":
     load_extensions_from_packages()
+    hold_long_decimals()
+    allow_letters_of_all_languages()
     mend_query_jobs()
     hide_dataset_of_results()
     fail_synchronous_queries()

@@ -441,6 +441,7 @@ class EngineContract:
         ("namespace", "name"),
         [
             ("my-shop", "daily orders"),
+            ("shop", "daily orders"),
             ("shop", "v1.orders"),
             ("select", "order"),
             ("Raw", "Orders"),

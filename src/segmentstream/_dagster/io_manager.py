@@ -33,12 +33,14 @@ from segmentstream._dagster.metadata import (
     PARTITION_ROW_COUNT,
     describe_write,
     partition_column_of,
+    table_options_of,
 )
 from segmentstream._dagster.preflight import check_run
 from segmentstream._dagster.resource import WarehouseResource
 from segmentstream._warehouse.columns import find_partition_column
 from segmentstream._warehouse.engine import WriteResult
 from segmentstream._warehouse.expressions import check_table
+from segmentstream._warehouse.options import TableOptions
 from segmentstream._warehouse.partitions import describe_dates, rows_of_dates
 
 
@@ -85,11 +87,19 @@ class WarehouseIOManager(ConfigurableIOManager):
         asset = self._written_asset(context)
         engine = self.warehouse.open_engine()
         rows = check_table(obj)
+        options, labels = _options_of(context), _labels_of(context)
         if asset.partition_column is None:
-            result = engine.replace(asset.table, rows)
+            result = engine.replace(asset.table, rows, options=options, labels=labels)
         else:
             dates = dates_of(context.asset_partition_keys)
-            result = engine.replace_partitions(asset.table, rows, asset.partition_column, dates)
+            result = engine.replace_partitions(
+                asset.table,
+                rows,
+                asset.partition_column,
+                dates,
+                options=options,
+                labels=labels,
+            )
         _report(context, result, storage_kind=engine.capabilities.storage_kind)
 
     def load_input(self, context: InputContext) -> ir.Table:
@@ -150,6 +160,19 @@ class WarehouseIOManager(ConfigurableIOManager):
             context.asset_partitions_def if context.has_asset_partitions else None,
             self.warehouse.settings,
         )
+
+
+def _options_of(context: OutputContext) -> TableOptions:
+    return table_options_of(context.definition_metadata, context.asset_spec.description)
+
+
+def _labels_of(context: OutputContext) -> dict[str, str]:
+    """Says what a job is for, so that its cost can be told by run and by asset."""
+    return {
+        "dagster_run_id": context.run_id,
+        "dagster_asset": "-".join(context.asset_key.path),
+        "dagster_step": context.step_key,
+    }
 
 
 def _is_sliced(context: InputContext) -> bool:

@@ -54,7 +54,9 @@ def check_run(
     problems: list[WarehouseConfigurationError] = []
     for node in _kept_in(of_run, io_manager_keys):
         try:
-            assets.append(_declaration_of(node, settings))
+            asset = _declaration_of(node, settings)
+            _check_name(asset, capabilities)
+            assets.append(asset)
         except WarehouseConfigurationError as error:
             problems.append(error)
     others = _readable(_kept_in(of_location, io_manager_keys), settings)
@@ -98,6 +100,14 @@ def _io_manager_key(node: Any) -> str | None:
 
 def _declaration_of(node: Any, settings: WarehouseSettings) -> WarehouseAsset:
     return read_declaration(node.key, node.metadata, node.partitions_def, settings)
+
+
+def _check_name(asset: WarehouseAsset, capabilities: EngineCapabilities) -> None:
+    if problem := capabilities.name_problem(asset.table):
+        raise WarehouseConfigurationError(
+            f"The asset key {shown(asset.key)} names no table: {problem}.",
+            "Rename the asset; names are never changed to make them fit.",
+        )
 
 
 def _readable(nodes: Iterable[Any], settings: WarehouseSettings) -> Iterator[WarehouseAsset]:

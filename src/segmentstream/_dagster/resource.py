@@ -1,14 +1,15 @@
-"""The warehouse as a Dagster resource; imports Dagster, `_warehouse` and `_core`."""
+"""The warehouse as a Dagster resource; imports Dagster, `_warehouse` and `_core`.
 
-from __future__ import annotations
+Annotations are not postponed here: Dagster reads those of the fields as objects.
+"""
 
 import os
 import threading
 from typing import Any
 
 import ibis.expr.types as ir
-from dagster import ConfigurableResource, InitResourceContext
-from pydantic import PrivateAttr
+from dagster import ConfigurableResource, InitResourceContext, ResourceDependency
+from pydantic import Field, PrivateAttr
 
 from segmentstream._warehouse.engine import WarehouseEngine
 from segmentstream._warehouse.registry import create_engine
@@ -23,13 +24,19 @@ class WarehouseResource(ConfigurableResource[None]):
     that definitions load without any.
 
     Attributes:
-        engine: `duckdb`; else `SEGMENTSTREAM_WAREHOUSE_ENGINE`.
+        engine: `duckdb` or `bigquery`; else `SEGMENTSTREAM_WAREHOUSE_ENGINE`.
         catalog: A DuckDB file or a BigQuery project; else `SEGMENTSTREAM_WAREHOUSE_CATALOG`.
         default_namespace: Namespace of assets whose key has one part; else
             `SEGMENTSTREAM_WAREHOUSE_DEFAULT_NAMESPACE`.
         location: Where namespaces are created, on engines that have locations; else
             `SEGMENTSTREAM_WAREHOUSE_LOCATION`.
         wait_seconds: How long one operation may wait for a warehouse that is busy.
+        billing_project: The BigQuery project that pays for queries; else
+            `SEGMENTSTREAM_WAREHOUSE_BILLING_PROJECT`, else the catalog.
+        staging_namespace: The dataset in which BigQuery keeps results that wait to be committed;
+            else `SEGMENTSTREAM_WAREHOUSE_STAGING_NAMESPACE`, else the dataset of their table.
+        credentials: A credentials object of `google.auth` for BigQuery; Application Default
+            Credentials when left out. It is used for everything, and never stored or shown.
     """
 
     engine: str | None = None
@@ -37,6 +44,9 @@ class WarehouseResource(ConfigurableResource[None]):
     default_namespace: str | None = None
     location: str | None = None
     wait_seconds: float = 300.0
+    billing_project: str | None = None
+    staging_namespace: str | None = None
+    credentials: ResourceDependency[Any] = Field(default=None, repr=False)  # type: ignore[arg-type]  # any object
 
     _engine: WarehouseEngine | None = PrivateAttr(default=None)
     _making: threading.Lock = PrivateAttr(default_factory=threading.Lock)
@@ -55,6 +65,9 @@ class WarehouseResource(ConfigurableResource[None]):
             default_namespace=self.default_namespace,
             location=self.location,
             wait_seconds=self.wait_seconds,
+            billing_project=self.billing_project,
+            staging_namespace=self.staging_namespace,
+            credentials=self.credentials,
         )
 
     def table(self, *, name: str, namespace: str | None = None) -> ir.Table:

@@ -111,11 +111,6 @@ def _check_partition_options(options: TableOptions, *, has_partitions: bool) -> 
 
 
 def _check_columns(option: str, columns: Collection[str]) -> None:
-    if isinstance(columns, str):
-        raise WarehouseConfigurationError(
-            f"{option} is the text {columns!r}, not a collection of column names.",
-            f'Write {option}=["{columns}"].',
-        )
     for column in columns:
         if problem := identifier_problem(column):
             raise WarehouseConfigurationError(

@@ -6,6 +6,7 @@ own way, and submits jobs without an id that a lost answer could be looked up by
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import ibis
@@ -103,7 +104,8 @@ class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
             statements = compiled if isinstance(compiled, list) else [compiled]
             job = self._jobs.query(sql.render(*statements), work=work, phase="read")
             rows = job.result(retry=self._clients.retry())
-        return _Rows(rows, is_emulated=self._clients.is_emulated)
+        schema = table_expr.schema().to_pyarrow()
+        return _Rows(rows, schema=schema, is_emulated=self._clients.is_emulated)
 
     def _get_schema_using_query(self, query: str) -> ibis.Schema:
         with translated("Reading from BigQuery", failure=WarehouseReadError):
@@ -120,15 +122,18 @@ class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
 class _Rows:
     """Gives Ibis the rows of a finished job, through the storage interface where there is one."""
 
-    def __init__(self, rows: RowIterator, *, is_emulated: bool) -> None:
+    def __init__(self, rows: RowIterator, *, schema: pa.Schema, is_emulated: bool) -> None:
         self._rows = rows
+        self._schema = schema
         self._has_storage = not is_emulated
 
     def to_arrow(self, **_: Any) -> pa.Table:
         return self._rows.to_arrow(create_bqstorage_client=self._has_storage)
 
-    def to_arrow_iterable(self, **_: Any) -> Any:
+    def to_arrow_iterable(self, **_: Any) -> Iterator[pa.RecordBatch]:
         # This one has no switch: it uses the storage interface when it is given a client.
         client = self._rows.client
         storage = client and self._has_storage and client._ensure_bqstorage_client()  # noqa: SLF001
-        return self._rows.to_arrow_iterable(bqstorage_client=storage or None)
+        for batch in self._rows.to_arrow_iterable(bqstorage_client=storage or None):
+            # BigQuery sends decimals in their longest form, and Ibis promises the declared one.
+            yield batch.rename_columns(self._schema.names).cast(self._schema)

@@ -74,6 +74,7 @@ from segmentstream._warehouse.writes import (
 )
 
 _log = logging.getLogger(__name__)
+_DATES_IN_A_JOB = 4_000  # https://docs.cloud.google.com/bigquery/quotas#partitioned_tables
 _COMMITS = 4  # One, and three more when another first writer landed at the same moment.
 
 
@@ -251,6 +252,12 @@ class BigQueryEngine(WarehouseEngine):
     ) -> WriteResult:
         started = time.monotonic()
         dates = check_dates(table, dates)
+        if len(dates) > _DATES_IN_A_JOB:
+            raise WarehouseMaterializationError(
+                f"The write of {table} names {len(dates)} dates; BigQuery changes at most "
+                f"{_DATES_IN_A_JOB} partitions in one job.",
+                "Write fewer in one run: BackfillPolicy.multi_run(max_partitions_per_run=...).",
+            )
         with self._writing(table, rows, labels) as write:
             source = find_partition_column(rows.schema(), column, of="the result")
             offered = representable(rows.schema())

@@ -31,6 +31,7 @@ _LONGEST_PAUSE_SECONDS = 64.0
 _CANCEL_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 _LABEL_CHARACTERS = 63
+_ROWS_IN_A_PAGE = 10_000
 _NOT_IN_A_LABEL = re.compile(r"[^a-z0-9_-]")
 
 type Job = QueryJob | LoadJob
@@ -138,7 +139,9 @@ class Jobs:
 
     def rows(self, job: QueryJob) -> list[tuple[Any, ...]]:
         """Gives all rows of a finished query."""
-        return [tuple(row.values()) for row in job.result(retry=self._clients.retry())]
+        # With a page size, the first answer brings rows; without, it brings none.
+        rows = job.result(page_size=_ROWS_IN_A_PAGE, retry=self._clients.retry())
+        return [tuple(row.values()) for row in rows]
 
     def _run(self, submit: Callable[[str], Job], work: Work, phase: str) -> Job:
         deadline = time.monotonic() + self._wait_seconds

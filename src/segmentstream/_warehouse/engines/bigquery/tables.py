@@ -110,7 +110,7 @@ class Tables:
         """
         names = [field.name for field in found.schema]
         wanted, is_kept = _shown_partitioning(day), _shown_partitioning_of(found)
-        if day and wanted != is_kept and fold_case(wanted) != fold_case(is_kept):
+        if day and fold_case(wanted) != fold_case(is_kept):
             raise self._other_spec(found, is_kept, wanted)
         clustering = list(found.clustering_fields or [])
         if options.cluster_by and _clustering(options, names) != clustering:
@@ -245,16 +245,17 @@ def _daily_column(found: bigquery.Table) -> str | None:
 
 
 def _shown_partitioning(day: str | None) -> str:
-    return f"partitioned by DAY on {day}" if day else "not partitioned"
+    return f"partitioned by DAY on {day!r}" if day else "not partitioned"
 
 
 def _shown_partitioning_of(found: bigquery.Table) -> str:
     if found.range_partitioning is not None:
-        return f"partitioned by ranges of {found.range_partitioning.field}"
+        return f"partitioned by ranges of {found.range_partitioning.field!r}"
     if found.time_partitioning is None:
         return "not partitioned"
-    field = found.time_partitioning.field or "the time of ingestion"
-    return f"partitioned by {found.time_partitioning.type_} on {field}"
+    field = found.time_partitioning.field
+    by = repr(field) if field else "the time of ingestion"
+    return f"partitioned by {found.time_partitioning.type_} on {by}"
 
 
 def _clustering(options: TableOptions, names: Collection[str]) -> list[str]:
