@@ -82,15 +82,39 @@ def mend_query_jobs() -> None:
         query = config["query"]
         # The emulator would only pretend to append.
         asked = {**config, "query": {k: v for k, v in query.items() if k != "writeDisposition"}}
+        deleted = rows_to_delete(query["query"], project_id, ctx)
         job = await handle(project_id, job_id, asked, ctx=ctx, **others)
         if isinstance(job, dict):  # a dry run
             return job
         if job.error_result is None and "destinationTable" in query:
             job = await write_to_destination(job, query, ctx=ctx, **others)
         told = {**config, "query": {**job.configuration.get("query", {}), **query}}
+        if deleted is not None and job.error_result is None:
+            counts = job.statistics["query"]
+            counts["dmlStats"] = {
+                "insertedRowCount": str(int(counts["numDmlAffectedRows"]) - deleted),
+                "deletedRowCount": str(deleted),
+            }
         return job.model_copy(update={"configuration": told})
 
     jobs._handle_query_job = handle_query_job
+
+
+def rows_to_delete(sql: str, project_id: str, ctx: Any) -> int | None:
+    """Counts the rows that a MERGE without updates will delete; None for another statement."""
+    if sql.lstrip()[:5].upper() != "MERGE":
+        return None
+    merge = sqlglot.parse_one(sql, read="bigquery")
+    cases = merge.args["whens"].expressions
+    deletes = [each for each in cases if each.args.get("source")]
+    if len(deletes) != 1 or len(cases) != 2 or merge.args["on"] != sqlglot.exp.false():
+        return None
+    target = merge.this
+    name = quoted_table_ref(target.catalog or project_id, target.db, target.name)
+    condition = deletes[0].args.get("condition") or sqlglot.exp.true()
+    where = condition.sql(dialect="duckdb", identify=True)
+    rows = f'SELECT count(*) FROM {name} AS "{target.alias_or_name}" WHERE {where}'
+    return int(ctx.engine.execute(rows).fetchone()[0])
 
 
 async def write_to_destination(
@@ -211,6 +235,41 @@ def load_parquet_by_name() -> None:
         return execute(self, sql.replace(" SELECT * FROM read_parquet(?)", by_name), parameters)
 
     DuckDBEngine.execute = execute_by_name
+
+
+def keep_results_readable() -> None:
+    """Lets the Storage Read API read the result of a query, which is no table of the emulator."""
+    fetch_arrow = DuckDBEngine.fetch_arrow
+    result = re.compile(rf'"[^"]*__{RESULTS}"\."anon([^"]+)"')
+
+    def fetch(self: DuckDBEngine, sql: str, parameters: Any = None) -> Any:
+        if asked := result.search(sql):
+            for job_id, table in jobs.JOB_RESULTS.items():
+                if job_id.replace("-", "") == asked[1]:
+                    self.connection.register("_bqemu_result", table)
+            sql = result.sub("_bqemu_result", sql)
+        return fetch_arrow(self, sql, parameters)
+
+    DuckDBEngine.fetch_arrow = fetch
+
+
+def alter_step_by_step() -> None:
+    """Runs ALTER TABLE with several actions one by one, since DuckDB takes one at a time."""
+    fetch_arrow = DuckDBEngine.fetch_arrow
+
+    def fetch(self: DuckDBEngine, sql: str, parameters: Any = None) -> Any:
+        if sql.upper().startswith("ALTER TABLE "):
+            statement = sqlglot.parse_one(sql, read="duckdb")
+            *others, last = statement.args.get("actions") or [None]
+            for action in others:
+                statement.set("actions", [action])
+                self.execute(statement.sql(dialect="duckdb"))
+            if others:
+                statement.set("actions", [last])
+                sql = statement.sql(dialect="duckdb")
+        return fetch_arrow(self, sql, parameters)
+
+    DuckDBEngine.fetch_arrow = fetch
 
 
 def keep_what_tables_are_given() -> None:
@@ -454,6 +513,8 @@ if __name__ == "__main__":
     fail_synchronous_queries()
     roll_back_truncate()
     load_parquet_by_name()
+    keep_results_readable()
+    alter_step_by_step()
     keep_what_tables_are_given()
     add_columns_that_are_patched_in()
     keep_ids_of_uploads()

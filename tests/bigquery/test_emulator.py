@@ -1,11 +1,21 @@
+import io
 import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Mapping
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib import request
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bigquery import emulator as module
 from bigquery.emulator import Emulator, EmulatorError, running_emulator
@@ -17,7 +27,7 @@ class Api:
     """Asks the server, in a dataset of this test's own."""
 
     def __init__(self, emulator: Emulator) -> None:
-        self._emulator = emulator
+        self._port, self.url = emulator.rest, emulator.url
         self.dataset = f"d{uuid4().hex[:8]}"
         self("POST", "/datasets", {"datasetReference": {"datasetId": self.dataset}})
 
@@ -29,7 +39,7 @@ class Api:
         **headers: str,
     ) -> dict[str, Any]:
         """Answers the JSON of the answer."""
-        connection = HTTPConnection("127.0.0.1", self._emulator.rest, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=60)
         connection.request(method, _PROJECT + path, json.dumps(document), headers)
         answer = connection.getresponse().read()
         connection.close()
@@ -162,13 +172,66 @@ def test_sql_describes_tables_too(api: Api) -> None:
         " OPTIONS(expiration_timestamp=TIMESTAMP '2033-05-18 03:33:20+00', labels=[('a', 'b')])"
         " AS SELECT DATE '2024-05-01' AS day, 1 AS id"
     )
-    api.query("ALTER TABLE $.t ADD COLUMN IF NOT EXISTS new STRING")
+    api.query(
+        "ALTER TABLE $.t ADD COLUMN IF NOT EXISTS new STRING, ADD COLUMN more STRUCT<a ARRAY<INT64>>"
+    )
 
     table = api.table("t")
 
     assert table["clustering"] == {"fields": ["id"]}
     assert (table["expirationTime"], table["labels"]) == ("2000000000000", {"a": "b"})
-    assert [field["name"] for field in table["schema"]["fields"]] == ["day", "id", "new"]
+    assert [field["name"] for field in table["schema"]["fields"]] == ["day", "id", "new", "more"]
+
+
+def test_parquet_is_loaded_by_name(api: Api) -> None:
+    """The columns of a file find theirs by name, in whatever order the schema has them."""
+    file = io.BytesIO()
+    parquet.write_table(pa.table({"id": [1], "name": ["one"]}), file)
+    types = {"name": "STRING", "id": "INT64"}
+    to = {"projectId": "p", "datasetId": api.dataset, "tableId": "t"}
+    fields = [{"name": name, "type": kind} for name, kind in types.items()]
+    load = {"sourceFormat": "PARQUET", "schema": {"fields": fields}, "destinationTable": to}
+    job = json.dumps({"configuration": {"load": load}}).encode()
+    parts = [(b"application/json", job), (b"*/*", file.getvalue())]
+    content = b"".join(b"--cut\r\ncontent-type: %s\r\n\r\n%s\r\n" % part for part in parts)
+
+    with request.urlopen(
+        request.Request(
+            f"{api.url}/upload{_PROJECT}/jobs?uploadType=multipart",
+            content + b"--cut--",
+            {"Content-Type": "multipart/related; boundary=cut"},
+        )
+    ) as answer:
+        assert "errorResult" not in json.load(answer)["status"]
+
+    assert api.rows("SELECT id, name FROM $.t") == [["1", "one"]]
+
+
+def test_the_server_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    """A server whose starter is killed, and could not end it, ends by itself."""
+    program = """
+        import pathlib, sys, bigquery.emulator
+        with bigquery.emulator.running_emulator(pathlib.Path(sys.argv[1])) as emulator:
+            print(emulator.rest, flush=True)
+            sys.stdin.read()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "output.txt")],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as starter:
+        assert starter.stdout is not None
+        port = int(starter.stdout.readline())
+        starter.kill()
+
+    for _ in range(3000):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("The server still listens after 30 s.")
 
 
 def test_a_missing_environment_says_how_to_make_it(
