@@ -401,11 +401,14 @@ class Proxy:
         return request, fired[0] if fired else None
 
     def _serve(self, request: Request, forward: Callable[[Request], Answer]) -> Answer:
-        job = self._jobs.get((request.project, request.job_id or ""))
+        start, key = self._start_jobs, (request.project, request.job_id or "")
+        with self._lock:
+            job = self._jobs.get(key)
+            if request.starts_job and request.job_id and job is None and start is not None:
+                fresh = self._jobs[key] = _Job(request=request)
+                return self._start(fresh, start)
         if request.starts_job and job is not None:
             return _refusal(409, "duplicate", f"Already Exists: Job {job.resource()['id']}")
-        if request.starts_job and request.job_id and self._start_jobs is not None:
-            return self._start(request, self._start_jobs)
         if job is not None:
             match request.kind:
                 case "jobs.get":
@@ -420,9 +423,7 @@ class Proxy:
                 self._uploads[value] = request
         return answer
 
-    def _start(self, request: Request, start: threading.Event) -> Answer:
-        job = self._jobs[request.project, request.job_id or ""] = _Job(request=request)
-
+    def _start(self, job: _Job, start: threading.Event) -> Answer:
         def run() -> None:
             start.wait()
             with job.changed:
@@ -431,7 +432,7 @@ class Proxy:
                 job.forwarded = True
             connection = HTTPConnection(self._upstream, timeout=_SECONDS_FOR_A_REQUEST)
             try:
-                answer = _forward(connection, request)
+                answer = _forward(connection, job.request)
             except (OSError, HTTPException) as error:
                 answer = _refusal(502, "backendError", f"The server did not answer: {error!r}")
             finally:
