@@ -64,7 +64,7 @@ class WriteResult:
         table: The table written.
         schema: Its columns after the write.
         uri: Where a person finds it.
-        rows: Number of rows written.
+        rows: Number of rows written; None where it could not be asked after the commit.
         rows_by_date: Number of rows written for each replaced date, zeros included; None when
             the whole table was replaced.
         added_columns: Columns that the write added to the table.
@@ -75,7 +75,7 @@ class WriteResult:
     table: TableRef
     schema: ibis.Schema
     uri: str
-    rows: int
+    rows: int | None
     rows_by_date: Mapping[date, int] | None
     added_columns: tuple[str, ...]
     seconds: float

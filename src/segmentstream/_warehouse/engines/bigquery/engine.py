@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, ClassVar
-from urllib.parse import quote
+from typing import ClassVar
 
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import sqlglot.expressions as sge
-from google.api_core.exceptions import GoogleAPICallError
+from google.api_core.exceptions import GoogleAPIError
 from google.cloud import bigquery
-from google.cloud.bigquery.job import QueryJob
 
 from segmentstream._core.errors import (
     WarehouseConfigurationError,
@@ -44,28 +42,27 @@ from segmentstream._warehouse.engine import (
 )
 from segmentstream._warehouse.engines.bigquery import sql
 from segmentstream._warehouse.engines.bigquery.backend import BigQueryBackend
-from segmentstream._warehouse.engines.bigquery.client import REQUEST_SECONDS, Clients
-from segmentstream._warehouse.engines.bigquery.errors import translated
+from segmentstream._warehouse.engines.bigquery.client import Clients
+from segmentstream._warehouse.engines.bigquery.errors import TRANSPORT_ERRORS, translated
 from segmentstream._warehouse.engines.bigquery.jobs import Jobs, Work
 from segmentstream._warehouse.engines.bigquery.names import check_columns, table_problem
-from segmentstream._warehouse.engines.bigquery.staging import STAGING_HOURS, Staging, staging
+from segmentstream._warehouse.engines.bigquery.staging import staging
 from segmentstream._warehouse.engines.bigquery.tables import (
     Tables,
     info_of,
     policy_tagged,
-    uri_of,
 )
 from segmentstream._warehouse.engines.bigquery.types import (
     descriptions_of,
     representable,
     schema_of,
 )
+from segmentstream._warehouse.engines.bigquery.writing import Write
 from segmentstream._warehouse.expressions import check_bound
 from segmentstream._warehouse.options import TableOptions
 from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream._warehouse.tables import TableRef
 from segmentstream._warehouse.writes import (
-    STRAY_DATE,
     check_dates,
     check_not_daily,
     check_writable,
@@ -78,37 +75,6 @@ _DATES_IN_A_JOB = 4_000  # https://docs.cloud.google.com/bigquery/quotas#partiti
 _COMMITS = 4  # One, and three more when another first writer landed at the same moment.
 
 
-@dataclass(slots=True, kw_only=True)
-class _Write:
-    """Is one write under way.
-
-    Attributes:
-        table: Where it goes.
-        found: The table as BigQuery describes it, None where there is none.
-        info: The same in the terms of every engine.
-        work: Its jobs.
-        area: Its staging tables.
-        explain_stray: Makes the error of rows with other dates than those being replaced.
-    """
-
-    table: TableRef
-    found: bigquery.Table | None
-    info: TableInfo | None
-    work: Work
-    area: Staging
-    explain_stray: Callable[[], WarehouseMaterializationError] | None = None
-
-    @contextmanager
-    def guarding(self) -> Iterator[None]:
-        """Says which dates do not belong when the guard in a statement has stopped it."""
-        try:
-            yield
-        except GoogleAPICallError as error:
-            if self.explain_stray is None or STRAY_DATE not in str(error.message):
-                raise
-            raise self.explain_stray() from error
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice:
     """Is the dates of a write: the columns that hold them, in the table and in the result."""
@@ -116,39 +82,6 @@ class _Slice:
     day: str
     source: str
     dates: frozenset[date]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Changed:
-    """Is what BigQuery says a commit did.
-
-    Attributes:
-        inserted: Number of rows inserted; None where it is not told.
-        deleted: Number of rows deleted; None where it is not told.
-        affected: Both together, where only that is told.
-    """
-
-    inserted: int | None = None
-    deleted: int | None = None
-    affected: int | None = None
-
-    @classmethod
-    def of(cls, *jobs: QueryJob) -> _Changed:
-        """Sums the statements of a commit."""
-        counts = [job.dml_stats for job in jobs if job.dml_stats is not None]
-        if not counts:
-            told = [job.num_dml_affected_rows for job in jobs]
-            return cls(affected=sum(n for n in told if n is not None) if any(told) else None)
-        return cls(
-            inserted=sum(count.inserted_row_count for count in counts),
-            deleted=sum(count.deleted_row_count for count in counts),
-        )
-
-    def explains(self, present: int) -> bool:
-        """Says whether the rows counted afterwards are those of this commit alone."""
-        if self.inserted is not None:
-            return present == self.inserted
-        return self.affected is None or present <= self.affected
 
 
 class BigQueryEngine(WarehouseEngine):
@@ -213,7 +146,6 @@ class BigQueryEngine(WarehouseEngine):
         options: TableOptions = DEFAULT_OPTIONS,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> WriteResult:
-        started = time.monotonic()
         with self._writing(table, rows, labels) as write:
             offered = representable(rows.schema())
             plan = plan_new_table(offered)
@@ -229,16 +161,7 @@ class BigQueryEngine(WarehouseEngine):
                 plan = shape or plan
                 written, found = self._refill(write, rows, plan, options)
                 schema = schema_of(found.schema)
-        return WriteResult(
-            table=write.table,
-            schema=schema,
-            uri=uri_of(write.table),
-            rows=written,
-            rows_by_date=None,
-            added_columns=(),
-            seconds=time.monotonic() - started,
-            statistics=write.work.statistics() | _link(write.work),
-        )
+            return write.result(schema, written)
 
     def replace_partitions(
         self,
@@ -250,7 +173,6 @@ class BigQueryEngine(WarehouseEngine):
         options: TableOptions = DEFAULT_OPTIONS,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> WriteResult:
-        started = time.monotonic()
         dates = check_dates(table, dates)
         if len(dates) > _DATES_IN_A_JOB:
             raise WarehouseMaterializationError(
@@ -269,22 +191,19 @@ class BigQueryEngine(WarehouseEngine):
             slice_ = _Slice(day=day, source=source, dates=dates)
             found, query = self._prepare_dates(write, rows, plan, slice_, options)
             rows_by_date = self._commit_dates(write, query, plan, slice_, options)
-        return WriteResult(
-            table=write.table,
-            schema=schema_of(found.schema),
-            uri=uri_of(write.table),
-            rows=sum(rows_by_date.values()),
-            rows_by_date=rows_by_date,
-            added_columns=tuple(item.name for item in plan.added) if write.info else (),
-            seconds=time.monotonic() - started,
-            statistics=write.work.statistics() | _link(write.work),
-        )
+            return write.result(
+                schema_of(found.schema),
+                sum(rows_by_date.values()),
+                rows_by_date=rows_by_date,
+                added_columns=tuple(item.name for item in plan.added) if write.info else (),
+            )
 
     @contextmanager
     def _writing(
         self, table: TableRef, rows: ir.Table, labels: Mapping[str, str]
-    ) -> Iterator[_Write]:
+    ) -> Iterator[Write]:
         """Looks the target up and lends what a write needs; staging is dropped at the end."""
+        started = time.monotonic()
         check_bound(rows, backend=self._backend)
         table = self._within(table)
         if problem := table_problem(table):
@@ -302,13 +221,21 @@ class BigQueryEngine(WarehouseEngine):
             if found is not None:
                 self._tables.check_location(found)
                 work.location = work.location or found.location
-            yield _Write(table=table, found=found, info=info, work=work, area=area)
+            yield Write(
+                table=table,
+                found=found,
+                info=info,
+                work=work,
+                jobs=self._jobs,
+                area=area,
+                started=started,
+            )
 
     # Dates
 
     def _prepare_dates(
         self,
-        write: _Write,
+        write: Write,
         rows: ir.Table,
         plan: ColumnPlan,
         slice_: _Slice,
@@ -332,8 +259,7 @@ class BigQueryEngine(WarehouseEngine):
         )
         write.explain_stray = lambda: self._stray_dates(write, functions, result, slice_)
         if is_staged:
-            with write.guarding():
-                guarded = self._stage(write, functions, guarded, plan.columns)
+            guarded = write.stage(functions, guarded, plan.columns)
         if found is None:
             found = self._create(write, plan, slice_.day, options)
             self._tables.check_expiry(found, slice_.dates)
@@ -341,68 +267,64 @@ class BigQueryEngine(WarehouseEngine):
 
     def _commit_dates(
         self,
-        write: _Write,
+        write: Write,
         query: sge.Query,
         plan: ColumnPlan,
         slice_: _Slice,
         options: TableOptions,
     ) -> dict[date, int]:
-        """Replaces the dates, and gives their numbers of rows once they hold one version."""
+        """Replaces the dates and gives their numbers of rows."""
         parts = (write.table, plan.columns, query, slice_.day, slice_.dates)
         if options.commit == "transaction":
             statements = sql.replace_dates_in_transaction(*parts)
         else:
             statements = [sql.replace_dates(*parts)]
-        text = sql.render(*statements)
-        count = sql.render(sql.count_by_date(write.table, slice_.day, slice_.dates))
-        for attempt in range(1, _COMMITS + 1):
-            changed = self._commit(write, text, attempt)
-            if len(slice_.dates) == 1 and changed.deleted and changed.inserted is not None:
-                return dict.fromkeys(slice_.dates, changed.inserted)
-            counted = dict(self._ask(write, count, f"count{attempt}"))
-            if changed.explains(sum(counted.values())):
-                return {day: counted.get(day, 0) for day in sorted(slice_.dates)}
-        raise _never_alone(write)
+        changed, counted = write.commit(
+            sql.render(*statements),
+            sql.render(sql.count_by_date(write.table, slice_.day, slice_.dates)),
+            # Of several dates some may have been empty, and each of those could be doubled.
+            decides=lambda deleted: deleted > 0 and len(slice_.dates) == 1,
+        )
+        if counted is None:
+            return dict.fromkeys(slice_.dates, changed.inserted or 0)
+        by_date = dict(counted)
+        return {day: by_date.get(day, 0) for day in sorted(slice_.dates)}
 
     def _stray_dates(
         self,
-        write: _Write,
+        write: Write,
         functions: list[sge.Expression],
         query: sge.Query,
         slice_: _Slice,
     ) -> WarehouseMaterializationError:
         statement = sql.count_stray_dates(query, slice_.source, slice_.dates)
-        counts = dict(self._ask(write, sql.render(*functions, statement), "stray"))
+        counts = dict(write.ask(sql.render(*functions, statement), "stray"))
         return stray_dates(counts, write.table, slice_.source, slice_.dates)
 
     # Whole tables
 
     def _refill(
-        self, write: _Write, rows: ir.Table, plan: ColumnPlan, options: TableOptions
+        self, write: Write, rows: ir.Table, plan: ColumnPlan, options: TableOptions
     ) -> tuple[int, bigquery.Table]:
         """Empties the table and fills it again in one transaction, so that all set on it stays."""
         functions, result = self._compile(write, rows)
         query: sge.Query = sql.select_columns(result, plan.columns)
         found = write.found
         if found is None or plan.added or functions or self._may_read(rows, write.table):
-            query = self._stage(write, functions, query, plan.columns)
+            query = write.stage(functions, query, plan.columns)
         if found is None:
             found = self._create(write, plan, None, options)
         found = self._tables.patch(found, plan, options)
-        text = sql.render(*sql.replace_rows(write.table, plan.columns, query))
-        count = sql.render(sql.count_all(write.table))
-        for attempt in range(1, _COMMITS + 1):
-            changed = self._commit(write, text, attempt)
-            if changed.deleted and changed.inserted is not None:
-                return changed.inserted, found
-            ((present,),) = self._ask(write, count, f"count{attempt}")
-            if changed.explains(present):
-                return present, found
-        raise _never_alone(write)
+        changed, counted = write.commit(
+            sql.render(*sql.replace_rows(write.table, plan.columns, query)),
+            sql.render(sql.count_all(write.table)),
+            decides=lambda deleted: deleted > 0,
+        )
+        return (changed.inserted or 0) if counted is None else counted[0][0], found
 
     def _recreate(
-        self, write: _Write, rows: ir.Table, plan: ColumnPlan, options: TableOptions
-    ) -> int:
+        self, write: Write, rows: ir.Table, plan: ColumnPlan, options: TableOptions
+    ) -> int | None:
         """Replaces a table by one of another shape, carrying over what is set on it.
 
         Raises:
@@ -415,7 +337,7 @@ class BigQueryEngine(WarehouseEngine):
         functions, result = self._compile(write, rows)
         query: sge.Query = sql.select_columns(result, plan.columns)
         if functions:
-            query = self._stage(write, functions, query, plan.columns)
+            query = write.stage(functions, query, plan.columns)
         kept = {fold_case(name): text for name, text in descriptions_of(found.schema).items()}
         kept |= {fold_case(name): text for name, text in options.column_descriptions.items()}
         key = found.encryption_configuration
@@ -433,11 +355,15 @@ class BigQueryEngine(WarehouseEngine):
                 kms_key=key.kms_key_name if key else None,
             ),
         )
-        self._query(write, sql.render(statement), "commit")
-        made = self._tables.find(write.table)
-        return int(made.num_rows or 0) if made else 0
+        write.query(sql.render(statement), "commit")
+        try:
+            made = self._tables.find(write.table)
+        except (GoogleAPIError, *TRANSPORT_ERRORS) as error:
+            _log.warning("%s: its rows could not be counted: %s", write.work.name, error)
+            return None
+        return None if made is None else made.num_rows
 
-    def _refuse_to_lose_policies(self, write: _Write, found: bigquery.Table) -> None:
+    def _refuse_to_lose_policies(self, write: Write, found: bigquery.Table) -> None:
         tagged = policy_tagged(found)
         if tagged or self._tables.has_row_policies(write.table):
             what = f"policy tags on {', '.join(tagged)}" if tagged else "row access policies"
@@ -450,13 +376,13 @@ class BigQueryEngine(WarehouseEngine):
 
     # Both
 
-    def _compile(self, write: _Write, rows: ir.Table) -> tuple[list[sge.Expression], sge.Query]:
+    def _compile(self, write: Write, rows: ir.Table) -> tuple[list[sge.Expression], sge.Query]:
         if write.found is None or rows.op().find(ops.InMemoryTable):
             self._ensure_datasets(write)
         uploaded = write.area.upload_all(rows, backend=self._backend)
         return self._backend.statements(uploaded)
 
-    def _ensure_datasets(self, write: _Write) -> None:
+    def _ensure_datasets(self, write: Write) -> None:
         location = None
         if write.found is None:
             location = self._tables.ensure_dataset(write.table.namespace)
@@ -465,20 +391,8 @@ class BigQueryEngine(WarehouseEngine):
             self._tables.ensure_dataset(staged_in)
         write.work.location = write.work.location or location
 
-    def _stage(
-        self,
-        write: _Write,
-        functions: list[sge.Expression],
-        query: sge.Query,
-        columns: Collection[Column],
-    ) -> sge.Select:
-        table = write.area.name_table()
-        statement = sql.create_staging(table, query, hours=STAGING_HOURS)
-        self._query(write, sql.render(*functions, statement), "stage")
-        return sql.select_all(table, columns)
-
     def _create(
-        self, write: _Write, plan: ColumnPlan, day: str | None, options: TableOptions
+        self, write: Write, plan: ColumnPlan, day: str | None, options: TableOptions
     ) -> bigquery.Table:
         found = self._tables.create(write.table, plan.columns, day, options)
         # Another writer may have made it a moment ago, in another way.
@@ -490,31 +404,6 @@ class BigQueryEngine(WarehouseEngine):
                 retryable=True,
             )
         return found
-
-    def _commit(self, write: _Write, text: str, attempt: int) -> _Changed:
-        """Runs the statement or script that commits.
-
-        Two writers that find nothing to delete do not conflict in BigQuery: an insert disturbs
-        nobody, and both versions stay. So where nothing was deleted the rows are counted after the
-        commit, and written again when there are more or less than were inserted; that attempt has
-        rows to delete, and BigQuery lets only one such writer through.
-        """
-        if attempt > 1:
-            _log.info("%s: another writer came at the same moment; writing again.", write.work.name)
-        with write.guarding():
-            job = self._query(write, text, f"commit{attempt}")
-        if job.dml_stats is not None or job.statement_type != "SCRIPT":
-            return _Changed.of(job)
-        children = self._clients.rest.list_jobs(
-            parent_job=job.job_id, retry=self._clients.retry(), timeout=REQUEST_SECONDS
-        )
-        return _Changed.of(*(child for child in children if isinstance(child, QueryJob)))
-
-    def _ask(self, write: _Write, text: str, phase: str) -> list[tuple[Any, ...]]:
-        return self._jobs.rows(self._query(write, text, phase))
-
-    def _query(self, write: _Write, text: str, phase: str) -> QueryJob:
-        return self._jobs.query(text, work=write.work, phase=phase)
 
     def _may_read(self, rows: ir.Table, target: TableRef) -> bool:
         """Says whether the result could read the rows that a transaction is about to delete.
@@ -552,24 +441,3 @@ def _same_shape(found: bigquery.Table | None, plan: ColumnPlan) -> ColumnPlan | 
         kept.append(Column(name=name, source=column.source, dtype=column.dtype))
     added = tuple(offered.values())
     return ColumnPlan(columns=(*kept, *added), added=added)
-
-
-def _never_alone(write: _Write) -> WarehouseMaterializationError:
-    return WarehouseMaterializationError(
-        f"{write.table} was written {_COMMITS} times, and each time it held other rows afterwards "
-        "than were written.",
-        "Another writer keeps changing it, or the table drops rows by itself: limit the runs that "
-        "write it with a Dagster pool, and check its partition expiry.",
-        retryable=True,
-    )
-
-
-def _link(work: Work) -> dict[str, str]:
-    """Names the job that committed, and where a person finds it."""
-    job = next(job for job in reversed(work.jobs) if "_commit" in str(job.job_id))
-    place = f"{job.project}:{job.location}:{job.job_id}" if job.location else job.job_id
-    query = f"project={quote(str(job.project))}&j=bq:{quote(str(place), safe=':')}"
-    return {
-        "job_id": str(job.job_id),
-        "job_url": f"https://console.cloud.google.com/bigquery?{query}&page=queryresults",
-    }

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 from uuid import uuid4
 
-from google.api_core.exceptions import Conflict, GoogleAPICallError, NotFound
+from google.api_core.exceptions import (
+    Conflict,
+    GoogleAPICallError,
+    GoogleAPIError,
+    NotFound,
+    RetryError,
+)
 from google.cloud import bigquery
 from google.cloud.bigquery.job import LoadJob, QueryJob
 
@@ -34,6 +40,8 @@ _LABEL_CHARACTERS = 63
 _ROWS_IN_A_PAGE = 10_000
 _NOT_IN_A_LABEL = re.compile(r"[^a-z0-9_-]")
 
+_UNREACHABLE = (GoogleAPIError, *TRANSPORT_ERRORS)
+
 type Job = QueryJob | LoadJob
 
 
@@ -47,6 +55,7 @@ class Work:
         location: Where its jobs run, None to follow the data.
         identity: The part of job ids and staging tables that no other work shares.
         jobs: The jobs that have finished well, in order.
+        has_committed: Whether one of them has changed what readers see.
     """
 
     name: str
@@ -54,6 +63,7 @@ class Work:
     location: str | None = None
     identity: str = field(default_factory=lambda: uuid4().hex)
     jobs: list[Job] = field(default_factory=list)
+    has_committed: bool = False
 
     def statistics(self) -> dict[str, str | int | float]:
         """Sums what BigQuery says of the cost, and names the last job, the one that committed."""
@@ -143,6 +153,13 @@ class Jobs:
         rows = job.result(page_size=_ROWS_IN_A_PAGE, retry=self._clients.retry())
         return [tuple(row.values()) for row in rows]
 
+    def children(self, job: QueryJob) -> list[QueryJob]:
+        """Gives the statements of a script, each as a job of its own."""
+        found = self._clients.rest.list_jobs(
+            parent_job=job.job_id, retry=self._clients.retry(), timeout=REQUEST_SECONDS
+        )
+        return [child for child in found if isinstance(child, QueryJob)]
+
     def _run(self, submit: Callable[[str], Job], work: Work, phase: str) -> Job:
         deadline = time.monotonic() + self._wait_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
@@ -181,24 +198,39 @@ class Jobs:
     def _submit(
         self, submit: Callable[[str], Job], job_id: str, location: str | None, deadline: float
     ) -> Job:
+        """Sends a job, as often as it takes: with the same id it exists at most once."""
         while True:
             try:
                 return submit(job_id)
             except Conflict:
                 # An answer was lost: the job is there.
                 return self._look_up(job_id, location)
-            except TRANSPORT_ERRORS as error:
-                # An upload has no retry of its own, and the answer of any request can be lost.
+            except RetryError as error:
+                return self._settle(job_id, location, error)
+            except GoogleAPICallError as error:
+                if not meaning_of(error).again:
+                    raise
                 if time.monotonic() > deadline:
-                    found = self._find(job_id, location)
-                    if found is not None:
-                        return found
-                    raise WarehouseConnectionError(
-                        f"BigQuery could not be reached: {error}",
-                        "Check the network and try again.",
-                        retryable=True,
-                    ) from error
+                    return self._settle(job_id, location, error)
+            except TRANSPORT_ERRORS as error:
+                if time.monotonic() > deadline:
+                    return self._settle(job_id, location, error)
             time.sleep(_POLL_SECONDS)
+
+    def _settle(self, job_id: str, location: str | None, error: Exception) -> Job:
+        """Finds out whether a job exists that could not be sent for certain.
+
+        Raises:
+            Exception: The error, when there is no such job.
+            WarehouseConnectionError: BigQuery cannot be asked.
+        """
+        try:
+            found = self._find(job_id, location)
+        except _UNREACHABLE as unreachable:
+            raise self._unknown(job_id, error) from unreachable
+        if found is None:
+            raise error
+        return found
 
     def _wait(self, job: Job, deadline: float) -> Job:
         """Waits for a verdict for as long as it takes, unless BigQuery cannot be asked."""
@@ -206,25 +238,19 @@ class Jobs:
             try:
                 # A long poll; a query says at once when it is done.
                 job.result(timeout=REQUEST_SECONDS, retry=self._clients.retry())
-            except GoogleAPICallError as error:
-                if job.state != "DONE" and time.monotonic() > deadline:
-                    raise self._unknown(job.job_id, error) from error
-                self._reload(job, deadline)
-            except TRANSPORT_ERRORS as error:
-                if time.monotonic() > deadline:
-                    raise self._unknown(job.job_id, error) from error
-                time.sleep(_POLL_SECONDS)
+            except _UNREACHABLE as error:
+                # The error of the job, or of the question alone.
+                self._reload(job, error, deadline)
         return job
 
-    def _reload(self, job: Job, deadline: float) -> None:
-        """Asks for the verdict itself: the error of a poll can be the poll's own."""
+    def _reload(self, job: Job, error: Exception, deadline: float) -> None:
         if job.state == "DONE":
             return
         try:
             job.reload(retry=self._clients.retry(), timeout=REQUEST_SECONDS)
-        except (GoogleAPICallError, *TRANSPORT_ERRORS) as error:
+        except _UNREACHABLE as unreachable:
             if time.monotonic() > deadline:
-                raise self._unknown(job.job_id, error) from error
+                raise self._unknown(job.job_id, error) from unreachable
             time.sleep(_POLL_SECONDS)
 
     def _look_up(self, job_id: str, location: str | None) -> Job:
@@ -257,10 +283,12 @@ class Jobs:
     ) -> None:
         """Stops a job and says on the interrupt what became of it; a cancel can come too late."""
         try:
-            outcome = self._cancel_and_wait(job_id, location)
-        except (GoogleAPICallError, WarehouseConnectionError, *TRANSPORT_ERRORS) as error:
-            outcome = f"could not be cancelled ({error}); look up job {job_id}"
-        told = f"{work.name} was interrupted: its job {outcome}."
+            outcome = f"its job {self._cancel_and_wait(job_id, location)}"
+        except _UNREACHABLE as error:
+            outcome = f"its job could not be cancelled ({error}); look up {job_id}"
+        if work.has_committed:
+            outcome = "it had committed, and what it wrote stays"
+        told = f"{work.name} was interrupted: {outcome}."
         interrupt.add_note(told)
         _log.warning(told)
 
