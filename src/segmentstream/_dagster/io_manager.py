@@ -247,7 +247,8 @@ def _report(context: OutputContext, result: WriteResult, *, storage_kind: str) -
         _report_by_date(context, {day.isoformat(): rows for day, rows in by_date.items()})
     context.add_output_metadata({key: value for key, value in told.items() if key not in own})
     of_dates = f" of {describe_dates(by_date)}" if by_date else ""
-    context.log.info("Wrote %s rows%s to %s.", f"{result.rows:,}", of_dates, result.table)
+    rows = "the" if result.rows is None else f"{result.rows:,}"
+    context.log.info("Wrote %s rows%s to %s.", rows, of_dates, result.table)
 
 
 def _report_by_date(context: OutputContext, rows_by_key: Mapping[str, int]) -> None:

@@ -145,7 +145,7 @@ def describe_write(result: WriteResult, *, storage_kind: str) -> dict[str, Any]:
         SECONDS: round(result.seconds, 3),
     }
     if result.rows_by_date is None:
-        told[ROW_COUNT] = result.rows
+        told |= {} if result.rows is None else {ROW_COUNT: result.rows}
     else:
         told[DATES] = describe_dates(result.rows_by_date)
     if result.added_columns:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
 from ibis.backends import BaseBackend
 
-from segmentstream._core.errors import WarehouseMaterializationError
+from segmentstream._core.errors import (
+    WarehouseConfigurationError,
+    WarehouseMaterializationError,
+)
+from segmentstream._core.names import WAREHOUSE_IO_MANAGER_KEY
+
+
+def refuse_pickling() -> NoReturn:
+    """Says why a table of the warehouse cannot be pickled; a backend calls it when it would be.
+
+    Raises:
+        WarehouseConfigurationError: Always.
+    """
+    raise WarehouseConfigurationError(
+        "An Ibis table of the warehouse was about to be pickled. That happens when an asset "
+        "returns it without the warehouse's IO manager: its rows would be stored nowhere.",
+        f"Set io_manager_key={WAREHOUSE_IO_MANAGER_KEY!r} on the asset.",
+    )
 
 
 def check_table(value: object) -> ir.Table:

@@ -17,14 +17,14 @@ from google.cloud import bigquery
 from google.cloud.bigquery.table import RowIterator
 from ibis.backends.bigquery import Backend
 
-from segmentstream._core.errors import WarehouseConfigurationError, WarehouseReadError
-from segmentstream._core.names import WAREHOUSE_IO_MANAGER_KEY
+from segmentstream._core.errors import WarehouseReadError
 from segmentstream._warehouse.engines.bigquery import sql
 from segmentstream._warehouse.engines.bigquery.client import Clients
 from segmentstream._warehouse.engines.bigquery.errors import translated
 from segmentstream._warehouse.engines.bigquery.jobs import Jobs, Work
 from segmentstream._warehouse.engines.bigquery.staging import staging
 from segmentstream._warehouse.engines.bigquery.tables import Tables
+from segmentstream._warehouse.expressions import refuse_pickling
 
 
 class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
@@ -112,11 +112,7 @@ class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
             return super()._get_schema_using_query(query)
 
     def __reduce__(self) -> NoReturn:
-        raise WarehouseConfigurationError(
-            "An Ibis table of the warehouse was about to be pickled. That happens when an asset "
-            "returns it without the warehouse's IO manager: its rows would be stored nowhere.",
-            f"Set io_manager_key={WAREHOUSE_IO_MANAGER_KEY!r} on the asset.",
-        )
+        refuse_pickling()
 
 
 class _Rows:

@@ -19,12 +19,11 @@ import pyarrow as pa
 from ibis.backends.duckdb import Backend
 
 from segmentstream._core.errors import (
-    WarehouseConfigurationError,
     WarehouseConnectionError,
     WarehouseReadError,
 )
-from segmentstream._core.names import WAREHOUSE_IO_MANAGER_KEY
 from segmentstream._warehouse.engines.duckdb.errors import translated
+from segmentstream._warehouse.expressions import refuse_pickling
 
 if TYPE_CHECKING:
     from segmentstream._warehouse.engines.duckdb.database import Database
@@ -136,8 +135,4 @@ class SessionBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
             self._register_in_memory_table(table)
 
     def __reduce__(self) -> NoReturn:
-        raise WarehouseConfigurationError(
-            "An Ibis table of the warehouse was about to be pickled. That happens when an asset "
-            "returns it without the warehouse's IO manager: its rows would be stored nowhere.",
-            f"Set io_manager_key={WAREHOUSE_IO_MANAGER_KEY!r} on the asset.",
-        )
+        refuse_pickling()
