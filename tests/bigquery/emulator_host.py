@@ -38,6 +38,8 @@ from bqemulator.types import geography
 
 RESULTS = "_bqemu_anonymous"  # the dataset that the emulator names as destination of every query
 
+DETERMINISTIC = re.compile(r"\b(?:NOT\s+)?DETERMINISTIC\s+(?=LANGUAGE\b)")  # it would not parse
+
 IF_MATCH: ContextVar[str] = ContextVar("if_match", default="")
 EXTRAS: dict[tuple[str, str, str], dict[str, Any]] = {}  # by table: what the emulator would drop
 REMOVABLE = {
@@ -82,6 +84,7 @@ def mend_query_jobs() -> None:
         query = config["query"]
         # The emulator would only pretend to append.
         asked = {**config, "query": {k: v for k, v in query.items() if k != "writeDisposition"}}
+        asked["query"]["query"] = DETERMINISTIC.sub("", query["query"])
         deleted = rows_to_delete(query["query"], project_id, ctx)
         job = await handle(project_id, job_id, asked, ctx=ctx, **others)
         if isinstance(job, dict):  # a dry run
@@ -365,7 +368,20 @@ def sync_created_table(sync: Any, sql: str, project_id: str, ctx: Any) -> None:
         ctx.catalog.update_table(table.model_copy(update={"schema_": schema}))
     elif not statement.args.get("exists"):
         EXTRAS[key] = {"schema": {"fields": precisions_of(statement)}}
-        ctx.catalog.update_table(table.model_copy(update=clauses_of(statement, ctx)))
+        update = clauses_of(statement, ctx) | {"schema_": with_json(table, ctx)}
+        ctx.catalog.update_table(table.model_copy(update=update))
+
+
+def with_json(table: Any, ctx: Any) -> TableSchema:
+    """The columns of a table made by SQL; the emulator takes JSON for text."""
+    rows = ctx.engine.execute(f"DESCRIBE {quoted_table_ref(*key_of(table))}").fetchall()
+    json_columns = {name for name, kind, *_ in rows if kind == "JSON"}
+    return TableSchema(
+        fields=tuple(
+            each.model_copy(update={"type": "JSON"}) if each.name in json_columns else each
+            for each in table.schema_.fields
+        )
+    )
 
 
 def precisions_of(statement: Any) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import ibis
+import ibis.expr.operations as ops
 import ibis.expr.types as ir
 import pyarrow as pa
 import sqlglot.expressions as sge
@@ -96,6 +97,9 @@ class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
         **_: Any,
     ) -> _Rows:
         work = Work(name="Reading from BigQuery", location=self._clients.location)
+        if table_expr.op().find(ops.InMemoryTable):
+            location = self._tables.ensure_dataset(self.dataset)
+            work.location = work.location or location
         with staging(self._clients, self._jobs, self._tables, work, namespace=self.dataset) as area:
             uploaded = area.upload_all(table_expr, backend=self)
             compiled = self.compiler.to_sqlglot(
