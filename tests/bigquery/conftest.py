@@ -1,6 +1,7 @@
 """The BigQuery API that tests talk to."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from google.cloud import bigquery
@@ -9,6 +10,8 @@ from bigquery.emulator import Emulator, EmulatorError, running_emulator
 from bigquery.fixtures import RunSql, new_client, new_settings
 from bigquery.judge_fixtures import judge
 from bigquery.proxy import Proxy
+from segmentstream._warehouse.engine import WarehouseEngine
+from segmentstream._warehouse.registry import create_engine
 from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream._warehouse.tables import TableRef
 
@@ -36,6 +39,12 @@ def proxy(emulator: Emulator) -> Iterator[Proxy]:
 def settings(emulator: Emulator) -> WarehouseSettings:
     """A BigQuery warehouse in a project of its own."""
     return new_settings(emulator.url)
+
+
+@pytest.fixture
+def watched(settings: WarehouseSettings, proxy: Proxy) -> WarehouseEngine:
+    """The engine of that warehouse, by way of the proxy."""
+    return create_engine(replace(settings, endpoint=proxy.url))
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -173,6 +174,16 @@ def refuse(status: int, reason: str, message: str = "Injected.") -> Fault:
 def fail_job(reason: str, message: str = "Injected.") -> Fault:
     """Says that the job has failed, now and whenever it is asked for; the server sees nothing."""
     return lambda call: call.fail_job(reason, message)
+
+
+def described_as(**fields: Any) -> Fault:
+    """Lets the server answer, and puts these fields of the resource in the place of its own."""
+
+    def fault(call: Call) -> Answer:
+        answer = call.forward()
+        return Answer.of(200, answer.json() | fields) if answer.status == HTTPStatus.OK else answer
+
+    return fault
 
 
 def hold(until: threading.Event | float) -> Fault:
