@@ -27,6 +27,8 @@ from segmentstream._warehouse.engines.bigquery.staging import staging
 from segmentstream._warehouse.engines.bigquery.tables import Tables
 from segmentstream._warehouse.expressions import refuse_pickling
 
+_TABLES_TOLD = 3
+
 
 class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
     """Runs what Ibis asks for through the jobs of this package.
@@ -71,17 +73,17 @@ class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
 
     def execute(self, expr: ir.Expr, /, **options: Any) -> Any:
         """Runs an expression and gives a frame, a series or a plain value."""
-        with translated("Reading from BigQuery", failure=WarehouseReadError):
+        with translated(_reading(expr, self.data_project), failure=WarehouseReadError):
             return super().execute(expr, **options)
 
     def to_pyarrow(self, expr: ir.Expr, /, **options: Any) -> pa.Table:
         """Runs an expression and gives its rows."""
-        with translated("Reading from BigQuery", failure=WarehouseReadError):
+        with translated(_reading(expr, self.data_project), failure=WarehouseReadError):
             return super().to_pyarrow(expr, **options)
 
     def to_pyarrow_batches(self, expr: ir.Expr, /, **options: Any) -> pa.RecordBatchReader:
         """Runs an expression and streams its rows."""
-        with translated("Reading from BigQuery", failure=WarehouseReadError):
+        with translated(_reading(expr, self.data_project), failure=WarehouseReadError):
             return super().to_pyarrow_batches(expr, **options)
 
     def disconnect(self) -> None:
@@ -96,7 +98,7 @@ class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
         limit: int | str | None = None,
         **_: Any,
     ) -> _Rows:
-        work = Work(name="Reading from BigQuery", location=self._clients.location)
+        work = Work(name=_reading(table_expr, self.data_project), location=self._clients.location)
         if table_expr.op().find(ops.InMemoryTable):
             location = self._tables.ensure_dataset(self.dataset)
             work.location = work.location or location
@@ -112,11 +114,23 @@ class BigQueryBackend(Backend):  # type: ignore[misc]  # Ibis ships no types
         return _Rows(rows, schema=schema, is_emulated=self._clients.is_emulated)
 
     def _get_schema_using_query(self, query: str) -> ibis.Schema:
-        with translated("Reading from BigQuery", failure=WarehouseReadError):
+        with translated(f"Reading from project {self.data_project}", failure=WarehouseReadError):
             return super()._get_schema_using_query(query)
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling()
+
+
+def _reading(expr: ir.Expr, project: str) -> str:
+    """Says what is read, as the start of a message: the tables, or the project where none is."""
+    tables = [
+        f"{table.namespace.catalog}.{table.namespace.database}.{table.name}"
+        for table in expr.op().find(ops.DatabaseTable)
+    ]
+    if not tables:
+        return f"Reading from project {project}"
+    more = f" and {len(tables) - _TABLES_TOLD} more" if len(tables) > _TABLES_TOLD else ""
+    return f"Reading {', '.join(tables[:_TABLES_TOLD])}{more}"
 
 
 class _Rows:
