@@ -118,6 +118,15 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        text=_text(r"not found: table .* not found in location"),
+        reasons=frozenset({"notFound"}),
+        meaning=Meaning(
+            kind="data",
+            remedy="Materialize the asset that writes it first, or correct its key. If the table "
+            f"is there, it lives in another location than the job: set {LOCATION_VARIABLE}.",
+        ),
+    ),
+    Rule(
         text=_text(r"not found in location|cannot read and write in different locations"),
         reasons=frozenset({"notFound", "invalid", "invalidQuery"}),
         meaning=Meaning(
@@ -169,7 +178,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         reasons=frozenset({"notFound"}),
-        text=_text(r"project"),
+        # A word of its own: the id of a project can contain it, and stands before a colon or dot.
+        text=_text(r"\bproject\s"),
         meaning=Meaning(
             kind="configuration",
             remedy=f"Check {CATALOG_VARIABLE} and {BILLING_PROJECT_VARIABLE}: the id of a project, "
