@@ -247,8 +247,7 @@ class BigQueryEngine(WarehouseEngine):
         then it waits in a staging table. Otherwise the result is computed by the commit itself.
         """
         found = write.found
-        if found is not None:
-            self._tables.check_expiry(found, slice_.dates)
+        self._tables.check_expiry(write.table, found, slice_.dates, options)
         functions, result = self._compile(write, rows)
         guarded = sql.select_columns_of_dates(result, plan.columns, slice_.source, slice_.dates)
         is_staged = (
@@ -262,7 +261,8 @@ class BigQueryEngine(WarehouseEngine):
             guarded = write.stage(functions, guarded, plan.columns)
         if found is None:
             found = self._create(write, plan, slice_.day, options)
-            self._tables.check_expiry(found, slice_.dates)
+            # A dataset can give its tables an expiry.
+            self._tables.check_expiry(write.table, found, slice_.dates, options)
         return self._tables.patch(found, plan, options), guarded
 
     def _commit_dates(

@@ -120,23 +120,32 @@ class Tables:
                 f"clustered by {', '.join(options.cluster_by)}",
             )
 
-    def check_expiry(self, found: bigquery.Table, dates: Collection[date]) -> None:
+    def check_expiry(
+        self,
+        table: TableRef,
+        found: bigquery.Table | None,
+        dates: Collection[date],
+        options: TableOptions,
+    ) -> None:
         """Refuses dates whose rows BigQuery would delete as soon as they are written.
+
+        What the asset declares is what the table will have when they are.
 
         Raises:
             WarehouseMaterializationError: Names the dates and the table's expiry.
         """
-        partitioning = found.time_partitioning
-        if partitioning is None or not partitioning.expiration_ms:
+        partitioning = found.time_partitioning if found else None
+        expiration = _expiration(options) or (partitioning and partitioning.expiration_ms)
+        if not expiration:
             return
-        kept_for = timedelta(milliseconds=int(partitioning.expiration_ms))
+        kept_for = timedelta(milliseconds=int(expiration))
         oldest = self._now() - kept_for
         expired = {
             day for day in dates if datetime(day.year, day.month, day.day, tzinfo=UTC) <= oldest
         }
         if expired:
             raise WarehouseMaterializationError(
-                f"{found.full_table_id} keeps a date for {kept_for.days} days, so the rows of "
+                f"{table} keeps a date for {kept_for.days} days, so the rows of "
                 f"{describe_dates(expired)} would be deleted at once. Nothing was written.",
                 "Select later dates, or raise partition_expiration_days.",
             )
