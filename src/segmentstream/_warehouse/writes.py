@@ -38,16 +38,20 @@ def check_dates(table: TableRef, dates: Collection[date]) -> frozenset[date]:
     return frozenset(dates)
 
 
-def check_writable(found: TableInfo | None) -> TableInfo | None:
+def check_writable(found: TableInfo | None, *, kind: str = "a view") -> TableInfo | None:
     """Gives a table back unless it is something that only can be read.
 
+    Args:
+        found: The table, None where there is none.
+        kind: What it is when it can only be read, for the message.
+
     Raises:
-        WarehouseMaterializationError: It is a view, which a write would destroy.
+        WarehouseMaterializationError: A write would destroy it.
     """
     if found and found.kind == "view":
         raise WarehouseMaterializationError(
-            f"{found.table} is a view, and a write would have to destroy it.",
-            "Drop or rename the view, or give the asset another key.",
+            f"{found.table} is {kind}, and a write would have to destroy it.",
+            "Drop or rename it, or give the asset another key.",
         )
     return found
 

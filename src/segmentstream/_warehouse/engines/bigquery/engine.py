@@ -50,6 +50,7 @@ from segmentstream._warehouse.engines.bigquery.staging import staging
 from segmentstream._warehouse.engines.bigquery.tables import (
     Tables,
     info_of,
+    kind_of,
     policy_tagged,
 )
 from segmentstream._warehouse.engines.bigquery.types import (
@@ -217,8 +218,9 @@ class BigQueryEngine(WarehouseEngine):
             staging(self._clients, self._jobs, self._tables, work, namespace=namespace) as area,
         ):
             found = self._tables.find(table)
-            info = None if found is None else check_writable(info_of(table, found))
+            info = None
             if found is not None:
+                info = check_writable(info_of(table, found), kind=kind_of(found))
                 self._tables.check_location(found)
                 work.location = work.location or found.location
             yield Write(

@@ -27,6 +27,11 @@ from segmentstream._warehouse.tables import TableRef
 
 _PATCH_ATTEMPTS = 5
 _DAY_MILLISECONDS = 24 * 60 * 60 * 1000
+_KINDS = {
+    "EXTERNAL": "an external table",
+    "MATERIALIZED_VIEW": "a materialized view",
+    "SNAPSHOT": "a snapshot",
+}
 _MISSING_TABLE = ("not found: table", "not found: dataset")
 
 
@@ -231,6 +236,11 @@ def info_of(table: TableRef, found: bigquery.Table) -> TableInfo:
         partition_column=_daily_column(found),
         uri=uri_of(table),
     )
+
+
+def kind_of(found: bigquery.Table) -> str:
+    """Says what a table that cannot be written is."""
+    return _KINDS.get(str(found.table_type), "a view")
 
 
 def uri_of(table: TableRef) -> str:
