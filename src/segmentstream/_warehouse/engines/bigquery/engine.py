@@ -150,7 +150,7 @@ class BigQueryEngine(WarehouseEngine):
         with self._writing(table, rows, labels) as write:
             offered = representable(rows.schema())
             plan = plan_new_table(offered)
-            check_columns(offered.names)
+            check_columns(offered.names, of=f"The result for {write.table}")
             check_not_daily(write.info)
             shape = _same_shape(write.found, plan)
             if write.found is not None:
@@ -184,7 +184,7 @@ class BigQueryEngine(WarehouseEngine):
         with self._writing(table, rows, labels) as write:
             source = find_partition_column(rows.schema(), column, of="the result")
             offered = representable(rows.schema())
-            check_columns(offered.names)
+            check_columns(offered.names, of=f"The result for {write.table}")
             if write.found is not None:
                 self._tables.check_spec(write.found, column, options)
             plan = plan_dates(offered, write.info, write.table, column)

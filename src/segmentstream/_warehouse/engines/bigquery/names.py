@@ -58,8 +58,12 @@ def table_problem(table: TableRef) -> str | None:
     return None
 
 
-def check_columns(names: Iterable[str]) -> None:
+def check_columns(names: Iterable[str], *, of: str) -> None:
     """Refuses columns that BigQuery cannot hold, before anything is sent.
+
+    Args:
+        names: The columns.
+        of: What has them, as the start of a message: `The result for x.y.z`.
 
     Raises:
         ColumnMismatchError: Names the column and the rule.
@@ -67,7 +71,7 @@ def check_columns(names: Iterable[str]) -> None:
     for name in names:
         if problem := _column_problem(name):
             raise ColumnMismatchError(
-                f"The result has a column named {name!r}, which {problem}.", "Rename it."
+                f"{of} has a column named {name!r}, which {problem}.", "Rename it."
             )
 
 

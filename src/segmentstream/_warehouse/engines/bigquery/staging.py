@@ -155,7 +155,7 @@ class _Upload:
     """Is a table in memory, checked and typed as BigQuery stores it."""
 
     def __init__(self, table: ops.InMemoryTable) -> None:
-        check_columns(table.schema.names)
+        check_columns(table.schema.names, of="A table in memory")
         offered = representable(table.schema)
         # PARQUET has no JSON that BigQuery loads; text is parsed where the rows are used.
         self.stored = ibis.schema(
