@@ -334,7 +334,7 @@ def test_f6_runs_of_different_days_at_once_all_finish(
     proxy.clear()
     proxy.inject(_CONCURRENT, on=_first_commit, always=True)
 
-    def write(day: int) -> int:
+    def write(day: int) -> int | None:
         rows = orders((day, day, "1"), (day + 100, day, "1"))
         return watched.replace_partitions(ORDERS, rows, "day", [may(day)]).rows
 
