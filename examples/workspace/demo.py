@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from dagster import (
     DagsterExecutionInterruptedError,
     DagsterInstance,
@@ -88,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         written = _load(days, console)
         _show_tables(written, console)
         _show_carriers(console)
-    except (RunFailedError, SegmentStreamError, duckdb.Error, FileNotFoundError) as error:
+    except (RunFailedError, SegmentStreamError, FileNotFoundError) as error:
         console.print(f"\nThe demo failed. {error}", style="red", markup=False, soft_wrap=True)
         return 1
     except (KeyboardInterrupt, DagsterExecutionInterruptedError):

@@ -38,6 +38,13 @@ def read_airports() -> pa.Table:
     return csv.read_csv(find_file("airports.csv"), convert_options=_CONVERSION)
 
 
+@functools.cache
+def read_weather() -> pa.Table:
+    """Reads the hourly weather of the year."""
+    weather = csv.read_csv(find_file("weather.csv"), convert_options=_CONVERSION)
+    return weather.append_column("weather_date", _dates_of(weather))
+
+
 def read_flights(days: Sequence[str]) -> pa.Table:
     """Reads the flights of some days, each written as 2013-01-31."""
     flights = _read_all_flights()
@@ -49,6 +56,10 @@ def read_flights(days: Sequence[str]) -> pa.Table:
 def _read_all_flights() -> pa.Table:
     with zipfile.ZipFile(find_file("flights.csv.zip")) as archive:
         flights = csv.read_csv(archive.open("flights.csv"), convert_options=_CONVERSION)
-    parts = [flights[name].cast(pa.string()) for name in ("year", "month", "day")]
+    return flights.append_column("flight_date", _dates_of(flights))
+
+
+def _dates_of(rows: pa.Table) -> pa.ChunkedArray:
+    parts = [rows[name].cast(pa.string()) for name in ("year", "month", "day")]
     days = pc.strptime(pc.binary_join_element_wise(*parts, "-"), format="%Y-%m-%d", unit="s")
-    return flights.append_column("flight_date", days.cast(pa.date32()))
+    return days.cast(pa.date32())
