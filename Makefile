@@ -2,7 +2,7 @@
 # The environment in .venv is made from constraints/dev.txt and renewed when that file changes.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test lint bench constraints clean
+.PHONY: help demo dev test lint bench smoke-bigquery constraints clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ JOBS ?= 2
 PYTHON ?=
 
 help:  ## List the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 demo: $(VENV)/ready  ## Load real data day by day into a DuckDB file and show a table
 	@cd $(WORKSPACE) && DAGSTER_HOME=$(CURDIR)/$(WORKSPACE)/.dagster $(CURDIR)/$(BIN)/python demo.py
@@ -38,6 +38,12 @@ lint: $(VENV)/ready  ## Style, types and import contracts
 
 bench: $(VENV)/ready  ## Measure against plain DuckDB, Dagster and dagster-duckdb-pandas
 	@$(BIN)/python benchmarks/run.py
+
+smoke-bigquery: $(VENV)/ready  ## Try BigQuery on a real project: PROJECT=... LOCATION=...
+	@if [ -z "$(PROJECT)" ] || [ -z "$(LOCATION)" ]; then \
+		echo "Name a project that may be written to, and a location: make smoke-bigquery PROJECT=my-project LOCATION=EU"; exit 2; fi
+	@SMOKE_BIGQUERY_PROJECT=$(PROJECT) SMOKE_BIGQUERY_LOCATION=$(LOCATION) \
+		$(BIN)/python -m pytest tests/bigquery/smoke.py -q -s
 
 constraints: $(VENV)/ready  ## Renew the pinned, hashed sets in constraints/
 	@$(BIN)/python constraints/renew.py
