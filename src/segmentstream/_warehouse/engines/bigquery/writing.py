@@ -187,11 +187,14 @@ class Write:
         if job.dml_stats is not None or job.statement_type != "SCRIPT":
             return Changed.of(job)
         try:
-            return Changed.of(*self.jobs.children(job))
+            statements = self.jobs.children(job)
         except _UNREACHABLE as error:
             # The script has committed; what it did can be counted.
             _log.warning("%s: the statements of %s: %s", self.work.name, job.job_id, error)
             return Changed()
+        kinds = {statement.statement_type for statement in statements}
+        is_whole = "INSERT" in kinds and bool(kinds & {"DELETE", "TRUNCATE_TABLE"})
+        return Changed.of(*statements) if is_whole else Changed()
 
     def _count(self, text: str, attempt: int) -> list[tuple[Any, ...]]:
         try:
