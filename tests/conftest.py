@@ -1,9 +1,9 @@
-"""What every test starts from: a warehouse of its own in a real DuckDB file."""
+"""What every test starts from: a warehouse of its own in a real DuckDB file, or a BigQuery server."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import segmentstream.dagster as dg
+from bigquery.emulator import Emulator, EmulatorError, running_emulator
 from segmentstream import WarehouseResource, warehouse_resources
 from segmentstream._warehouse.engine import WarehouseEngine
 from segmentstream._warehouse.registry import create_engine
@@ -25,6 +26,16 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in list(os.environ):
         if variable.startswith(("SEGMENTSTREAM_", "DAGSTER_")):
             monkeypatch.delenv(variable)
+
+
+@pytest.fixture(scope="session")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """A BigQuery API server; one for each pytest process, started when a test asks for it."""
+    try:
+        with running_emulator(tmp_path_factory.mktemp("emulator") / "output.txt") as running:
+            yield running
+    except EmulatorError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from google.cloud import bigquery
 
-from bigquery.emulator import Emulator, EmulatorError, running_emulator
+from bigquery.emulator import Emulator
 from bigquery.fixtures import RunSql, new_client, new_settings
 from bigquery.judge_fixtures import judge
 from bigquery.proxy import Proxy
@@ -16,16 +16,6 @@ from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream._warehouse.tables import TableRef
 
 __all__ = ["judge"]
-
-
-@pytest.fixture(scope="session")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """A BigQuery API server; one for each pytest process, started when a test asks for it."""
-    try:
-        with running_emulator(tmp_path_factory.mktemp("emulator") / "output.txt") as running:
-            yield running
-    except EmulatorError as error:
-        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
-"""The example of these tests: a shop's daily orders, how they are run and what the file holds."""
+"""The example of these tests: a shop's daily orders, how they are run and what is stored."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
-import duckdb
 import ibis
 import ibis.expr.types as ir
 import pytest
@@ -20,6 +18,7 @@ from dagster import (
 )
 
 import segmentstream.dagster as dg
+from dagster_adapter.stores import Store, StoredTable
 from segmentstream import (
     WAREHOUSE_IO_MANAGER_KEY,
     WarehouseConfigurationError,
@@ -32,6 +31,9 @@ SCHEMA = {"order_id": "int64", "day": "date", "amount": "decimal(12, 2)"}
 BY_DAY = warehouse_asset_metadata(partition_by_date="day")
 ROW_COUNT = "dagster/row_count"
 PARTITION_ROW_COUNT = "dagster/partition_row_count"
+
+# Runs a test once on each engine: what it says holds for both.
+on_each_engine = pytest.mark.parametrize("engine_name", ["duckdb", "bigquery"], indirect=True)
 
 type Row = tuple[int, date | None, Decimal]
 type Make = Callable[[dg.AssetExecutionContext], object]
@@ -92,32 +94,17 @@ def whole_orders(make: Callable[[], object] | Iterable[Row]) -> dg.AssetsDefinit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTable:
-    """All there is to see of one table of the file.
-
-    Attributes:
-        columns: Name and type of each, in stored order.
-        comment: The table's comment.
-        rows: Every row, sorted.
-    """
-
-    columns: Mapping[str, str]
-    comment: str | None
-    rows: list[tuple[Any, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Shop:
-    """Runs assets on the warehouse of a test, and looks into its file past the SDK.
+    """Runs assets on the warehouse of a test, and looks into it past the SDK.
 
     Attributes:
-        catalog: The file.
+        store: What is stored, and how to store something there.
         warehouse: The warehouse as a Dagster resource.
         resources: The resources of a workspace on that warehouse.
         instance: Where Dagster records the runs.
     """
 
-    catalog: Path
+    store: Store
     warehouse: WarehouseResource
     resources: Mapping[str, object]
     instance: DagsterInstance = field(repr=False)
@@ -142,13 +129,7 @@ class Shop:
 
     def fill(self, rows: Iterable[Row], *, name: str = "shop.orders", day: str = "day") -> None:
         """Makes a table as someone else would, with plain SQL; `day` names its DATE column."""
-        namespace = name.partition(".")[0]
-        with duckdb.connect(self.catalog) as connection:
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
-            connection.execute(
-                f"CREATE TABLE {name} (order_id BIGINT, {day} DATE, amount DECIMAL(12, 2))"
-            )
-            connection.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", list(rows))
+        self.store.fill(name, rows, day=day)
 
     def rows(self, name: str = "shop.orders") -> list[tuple[Any, ...]]:
         """Every row of a table, sorted."""
@@ -159,39 +140,23 @@ class Shop:
         return [order_id for order_id, stored, _ in self.rows() if stored == may(day)]
 
     def tables(self) -> dict[str, StoredTable]:
-        """Every table and view of the file, staging tables included; empty when there is no file."""
-        if not self.catalog.exists():
-            return {}
-        with duckdb.connect(self.catalog, read_only=True) as connection:
-            found = connection.execute(
-                "SELECT schema_name, table_name, comment FROM duckdb_tables() UNION ALL "
-                "SELECT schema_name, view_name, comment FROM duckdb_views() WHERE NOT internal"
-            ).fetchall()
-            return {
-                f"{schema}.{table}": _look_at(connection, schema, table, comment)
-                for schema, table, comment in found
-            }
+        """Every table and view, staging tables included; empty when there is no warehouse."""
+        return self.store.tables()
 
     def schemas(self) -> set[str]:
-        """The schemas of the file beyond those that DuckDB makes itself."""
-        if not self.catalog.exists():
-            return set()
-        with duckdb.connect(self.catalog, read_only=True) as connection:
-            found = connection.execute(
-                "SELECT schema_name FROM duckdb_schemas() WHERE NOT internal"
-            ).fetchall()
-            return {name for (name,) in found} - {"main"}
+        """The namespaces beyond those that the engine makes by itself."""
+        return self.store.schemas()
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Fails when what happens inside changes any schema, table, comment or row of the file."""
+        """Fails when what happens inside changes any namespace, table, comment or row."""
         before = self.schemas(), self.tables()
         yield
         assert (self.schemas(), self.tables()) == before
 
     @contextmanager
     def refusing[E: BaseException](self, kind: type[E]) -> Iterator[pytest.ExceptionInfo[E]]:
-        """Expects an error, and that it left the file as it was."""
+        """Expects an error, and that it left the warehouse as it was."""
         with self.unchanged(), pytest.raises(kind) as caught:
             yield caught
 
@@ -233,11 +198,3 @@ def told_by_partition(
         for event in result.filter_events(lambda event: event.is_step_materialization)
         if event.asset_key == asset_key
     }
-
-
-def _look_at(
-    connection: duckdb.DuckDBPyConnection, schema: str, table: str, comment: str | None
-) -> StoredTable:
-    relation = connection.execute(f'SELECT * FROM "{schema}"."{table}" ORDER BY ALL')
-    columns = {name: str(dtype) for name, dtype, *_ in relation.description or []}
-    return StoredTable(columns=columns, comment=comment, rows=relation.fetchall())

@@ -317,10 +317,10 @@ def test_d5_a_partition_column_that_is_a_timestamp_is_refused(
 
 
 def test_d5_a_partition_column_of_an_input_that_is_a_timestamp_is_refused(
-    shop: Shop, daily: dg.DailyPartitionsDefinition
+    shop: Shop, catalog: Path, daily: dg.DailyPartitionsDefinition
 ) -> None:
     """A table that was declared by a timestamp column cannot be loaded by day, and is told so."""
-    with duckdb.connect(shop.catalog) as connection:
+    with duckdb.connect(catalog) as connection:
         connection.execute("CREATE SCHEMA raw")
         connection.execute("CREATE TABLE raw.events (order_id BIGINT, loaded_at TIMESTAMPTZ)")
     spec = external_table_asset(

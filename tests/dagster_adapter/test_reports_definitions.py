@@ -252,7 +252,7 @@ def test_h2_a_variable_of_the_users_own_stays_a_name_until_a_run(
 
     assert "secret-place" not in shown
     assert secret.exists()
-    assert not shop.catalog.exists()
+    assert shop.tables() == {}
 
 
 @pytest.mark.parametrize("second", ["an asset", "an external table"])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ibis
@@ -108,7 +109,7 @@ def test_g2_an_unpartitioned_asset_takes_its_new_shape(shop: Shop) -> None:
     shop.run(whole_orders(lambda: other))
 
     stored = shop.tables()["shop.orders"]
-    assert stored.columns == {"order_id": "BIGINT", "day": "DATE", "channel": "VARCHAR"}
+    assert stored.columns == {"order_id": "int64", "day": "date", "channel": "string"}
     assert stored.rows == [(10, may(1), "web"), (11, may(1), "web")]
 
 
@@ -210,11 +211,11 @@ def test_g4_what_dagster_cannot_name_it_refuses_when_definitions_load() -> None:
             return table_of(orders_of(1))
 
 
-def test_g4_the_name_of_the_database_may_hold_anything_a_file_may(shop: Shop) -> None:
+def test_g4_the_name_of_the_database_may_hold_anything_a_file_may(catalog: Path) -> None:
     """A file called like a project, with dashes, dots and spaces, holds and loads tables."""
-    catalog = shop.catalog.with_name("acme-12c1 v1.2 'shop'.duckdb")
+    odd = catalog.with_name("acme-12c1 v1.2 'shop'.duckdb")
     resources = warehouse_resources(
-        warehouse=WarehouseResource(engine="duckdb", catalog=str(catalog), default_namespace="main")
+        warehouse=WarehouseResource(engine="duckdb", catalog=str(odd), default_namespace="main")
     )
     seen: list[int] = []
 
@@ -226,7 +227,7 @@ def test_g4_the_name_of_the_database_may_hold_anything_a_file_may(shop: Shop) ->
         dg.materialize([whole_orders(orders_of(1)), reader], resources=resources)
 
     assert seen == [2, 2]
-    assert not shop.catalog.exists()
+    assert odd.exists()
 
 
 @pytest.mark.parametrize(
@@ -352,7 +353,7 @@ def test_g6_a_declared_schema_types_a_column_without_values(
     shop.run(_coupons(["SPRING", None], daily), day=2)
 
     stored = shop.tables()["shop.coupons"]
-    assert stored.columns["coupon"] == "VARCHAR"
+    assert stored.columns["coupon"] == "string"
     assert stored.rows == [
         (0, "SPRING", may(2)),
         (0, None, may(1)),
@@ -369,7 +370,7 @@ def test_g6_the_existing_table_types_a_column_without_values(
     shop.run(_coupons([None, None], daily), day=2)
 
     stored = shop.tables()["shop.coupons"]
-    assert stored.columns["coupon"] == "VARCHAR"
+    assert stored.columns["coupon"] == "string"
     assert [row[1] for row in stored.rows if row[2] == may(2)] == [None, None]
 
 
@@ -417,7 +418,7 @@ def test_g7_a_day_is_stored_as_a_date_or_refused(
 
     if accepted:
         shop.run(asset, day=2)
-        assert shop.tables()["shop.orders"].columns["day"] == "DATE"
+        assert shop.tables()["shop.orders"].columns["day"] == "date"
         assert shop.ids(2) == [1, 2, 3]
     else:
         with shop.refusing(WarehouseMaterializationError) as caught:
@@ -427,22 +428,20 @@ def test_g7_a_day_is_stored_as_a_date_or_refused(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "values", "stored"),
+    ("dtype", "values"),
     [
-        ("decimal(37, 0)", ["9" * 37, "-" + "9" * 37], "DECIMAL(37,0)"),
-        ("decimal(38, 9)", ["9" * 29 + ".000000001"], "DECIMAL(38,9)"),
-        ("decimal(38, 18)", ["9" * 20 + "." + "9" * 18], "DECIMAL(38,18)"),
+        ("decimal(37, 0)", ["9" * 37, "-" + "9" * 37]),
+        ("decimal(38, 9)", ["9" * 29 + ".000000001"]),
+        ("decimal(38, 18)", ["9" * 20 + "." + "9" * 18]),
     ],
 )
-def test_g8_wide_decimals_are_stored_exactly(
-    shop: Shop, dtype: str, values: list[str], stored: str
-) -> None:
+def test_g8_wide_decimals_are_stored_exactly(shop: Shop, dtype: str, values: list[str]) -> None:
     """The largest values of each type come back digit by digit."""
     rows = ibis.memtable({"amount": list(map(Decimal, values))}, schema={"amount": dtype})
 
     shop.run(whole_orders(lambda: rows))
 
-    assert shop.tables()["shop.orders"].columns == {"amount": stored}
+    assert shop.tables()["shop.orders"].columns == {"amount": dtype}
     assert shop.rows() == sorted((Decimal(value),) for value in values)
 
 
