@@ -157,9 +157,10 @@ class _Upload:
     def __init__(self, table: ops.InMemoryTable) -> None:
         check_columns(table.schema.names, of="A table in memory")
         offered = representable(table.schema)
-        # PARQUET has no JSON that BigQuery loads; text is parsed where the rows are used.
+        # PARQUET has no JSON that BigQuery loads; text is parsed where the rows are used. A column
+        # without values has a type where it is used, if at all.
         self.stored = ibis.schema(
-            {name: dt.string if d.is_json() else d for name, d in offered.items()}
+            {name: dt.string if d.is_json() or d.is_null() else d for name, d in offered.items()}
         )
         self._declared = table.schema
         self._rows = _arrow_rows(table, plan_new_table(self.stored).schema)
@@ -178,11 +179,17 @@ class _Upload:
         """Gives the uploaded table with the types that the expression was built on."""
         table = stored.to_expr()
         changed = {
-            name: _parse_json(table[name]) if dtype.is_json() else table[name].cast(dtype)
+            name: _as_declared(table[name], dtype)
             for name, dtype in self._declared.items()
             if dtype != self.stored[name]
         }
         return table.mutate(**changed).op() if changed else stored
+
+
+def _as_declared(column: ir.Column, dtype: dt.DataType) -> ir.Value:
+    if dtype.is_null():
+        return ibis.null()
+    return _parse_json(column) if dtype.is_json() else column.cast(dtype)
 
 
 def _arrow_rows(table: ops.InMemoryTable, stored: ibis.Schema) -> pa.Table:
