@@ -10,6 +10,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import ibis
 import ibis.expr.types as ir
@@ -26,8 +27,10 @@ from dagster_adapter.support import (
     daily_orders,
     key,
     may,
+    on_each_engine,
     order,
     orders_of,
+    refused_before_any_asset,
     table_of,
     told,
     whole_orders,
@@ -44,6 +47,7 @@ from segmentstream import (
 )
 
 
+@on_each_engine
 def test_g1_columns_in_another_order_land_where_they_belong(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -56,6 +60,7 @@ def test_g1_columns_in_another_order_land_where_they_belong(
     assert shop.rows() == sorted(orders_of(1) + orders_of(2, amount="20.50"))
 
 
+@on_each_engine
 def test_g1_a_renamed_column_is_refused(shop: Shop, daily: dg.DailyPartitionsDefinition) -> None:
     """A day that calls a column otherwise is refused, and the error lists what lacks and what is new."""
     shop.run(daily_orders(orders_of(1, 2), daily), days=(1, 2))
@@ -69,6 +74,7 @@ def test_g1_a_renamed_column_is_refused(shop: Shop, daily: dg.DailyPartitionsDef
     assert "total" in caught.value.problem
 
 
+@on_each_engine
 def test_g2_a_new_column_of_a_daily_asset_is_null_in_older_days(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -83,6 +89,7 @@ def test_g2_a_new_column_of_a_daily_asset_is_null_in_older_days(
     assert told(result)["segmentstream/added_columns"] == "channel"
 
 
+@on_each_engine
 def test_g2_a_day_before_the_new_column_can_be_run_again(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -101,6 +108,7 @@ def test_g2_a_day_before_the_new_column_can_be_run_again(
     assert [(row[0], row[3]) for row in shop.rows()] == [(20, None), (21, None), (30, "web")]
 
 
+@on_each_engine
 def test_g2_an_unpartitioned_asset_takes_its_new_shape(shop: Shop) -> None:
     """A whole table that loses one column and gains another is replaced with the new columns."""
     shop.run(whole_orders(orders_of(1)))
@@ -113,6 +121,7 @@ def test_g2_an_unpartitioned_asset_takes_its_new_shape(shop: Shop) -> None:
     assert stored.rows == [(10, may(1), "web"), (11, may(1), "web")]
 
 
+@on_each_engine
 @pytest.mark.parametrize("partitioned", [True, False])
 def test_g3_reserved_words_are_names_like_any_other(
     shop: Shop, daily: dg.DailyPartitionsDefinition, *, partitioned: bool
@@ -202,6 +211,39 @@ def test_g4_unusual_names_are_kept_as_given(
     ]
 
 
+@pytest.mark.parametrize("engine_name", ["bigquery"], indirect=True)
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        (["my-shop", "daily orders"], "'my-shop' cannot exist in BigQuery"),
+        (["shop", "v1.orders"], "'v1.orders' cannot exist in BigQuery"),
+        (["acme_12c1", "daily-orders 2024"], None),
+        (["größe"], None),
+    ],
+)
+def test_g4_what_bigquery_cannot_name_is_refused_and_never_renamed(
+    shop: Shop, daily: dg.DailyPartitionsDefinition, path: list[str], rule: str | None
+) -> None:
+    """On BigQuery a dash in a dataset or a dot in a table is refused before anything is computed."""
+    called: list[bool] = []
+
+    def make() -> ir.Table:
+        called.append(True)
+        return table_of([order(1, 2)])
+
+    written = _keyed(path, make, partitions_def=daily, metadata=BY_DAY)
+    if rule is None:
+        shop.run(written, day=2)
+        assert shop.rows(".".join(path if len(path) > 1 else ["main", *path])) == [order(1, 2)]
+        return
+
+    with refused_before_any_asset(shop) as errors:
+        shop.run(written, day=2)
+    assert called == []
+    assert rule in errors[0].problem
+    assert "[" + ", ".join(f'"{part}"' for part in path) + "]" in errors[0].problem
+
+
 def test_g4_what_dagster_cannot_name_it_refuses_when_definitions_load() -> None:
     """`@asset` makes a step's name of its key and refuses a space; nothing is renamed silently."""
     with pytest.raises(DagsterInvalidDefinitionError, match="my_shop__daily orders"):
@@ -230,6 +272,7 @@ def test_g4_the_name_of_the_database_may_hold_anything_a_file_may(catalog: Path)
     assert odd.exists()
 
 
+@on_each_engine
 @pytest.mark.parametrize(
     ("path", "rule"),
     [
@@ -294,6 +337,7 @@ def test_g4_keys_that_look_alike_are_two_tables(shop: Shop) -> None:
     }
 
 
+@on_each_engine
 def test_g5_upper_and_lower_case_are_kept(shop: Shop, daily: dg.DailyPartitionsDefinition) -> None:
     """`["Raw", "Orders"]` is spelled so in the file, and a second write makes no other namespace."""
     raw = dg.AssetKey(["Raw", "Orders"])
@@ -334,6 +378,7 @@ def test_g5_another_spelling_of_a_table_is_refused(shop: Shop, path: list[str]) 
     assert {"Raw", "Orders"} & set(caught.value.problem.replace("'", " ").split())
 
 
+@on_each_engine
 def test_g6_a_column_without_values_and_type_is_refused(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -345,6 +390,7 @@ def test_g6_a_column_without_values_and_type_is_refused(
     assert "'coupon'" in caught.value.problem
 
 
+@on_each_engine
 def test_g6_a_declared_schema_types_a_column_without_values(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -362,6 +408,7 @@ def test_g6_a_declared_schema_types_a_column_without_values(
     ]
 
 
+@on_each_engine
 def test_g6_the_existing_table_types_a_column_without_values(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -374,6 +421,7 @@ def test_g6_the_existing_table_types_a_column_without_values(
     assert [row[1] for row in stored.rows if row[2] == may(2)] == [None, None]
 
 
+@on_each_engine
 def test_g6_a_null_in_a_required_column_is_refused(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -389,7 +437,11 @@ def test_g6_a_null_in_a_required_column_is_refused(
     assert "order_id" in caught.value.problem
 
 
-@pytest.mark.parametrize("first_day", [True, False])
+@pytest.mark.parametrize(
+    ("engine_name", "first_day"),
+    [("duckdb", True), ("duckdb", False), ("bigquery", True)],
+    indirect=["engine_name"],
+)
 @pytest.mark.parametrize(
     ("days", "accepted"),
     [
@@ -443,6 +495,33 @@ def test_g8_wide_decimals_are_stored_exactly(shop: Shop, dtype: str, values: lis
 
     assert shop.tables()["shop.orders"].columns == {"amount": dtype}
     assert shop.rows() == sorted((Decimal(value),) for value in values)
+
+
+@pytest.mark.parametrize("engine_name", ["bigquery"], indirect=True)
+def test_g8_a_decimal_longer_than_any_of_bigquery_is_refused(shop: Shop) -> None:
+    """A type with more digits than BIGNUMERIC has is refused by name before a job runs."""
+    rows = ibis.memtable({"n": [1]})
+    wide = rows.mutate(amount=rows.n.cast("decimal(76, 20)"))
+
+    with shop.refusing(ColumnMismatchError) as caught:
+        shop.run(whole_orders(lambda: wide))
+
+    assert "'amount' is longer than a BIGNUMERIC" in caught.value.problem
+
+
+@on_each_engine
+def test_an_identifier_of_128_bits_can_be_written_again(shop: Shop, engine_name: str) -> None:
+    """A UUID is kept as one on DuckDB and as text on BigQuery, the same on the second run."""
+    one = UUID("12345678-1234-5678-1234-567812345678")
+    rows = ibis.memtable({"visit": [str(one)]}, schema={"visit": "string"})
+    typed = rows.mutate(visit=rows.visit.cast("uuid"))
+
+    for _ in range(2):
+        shop.run(whole_orders(lambda: typed))
+
+    stored = shop.tables()["shop.orders"]
+    assert stored.columns == {"visit": {"duckdb": "uuid", "bigquery": "string"}[engine_name]}
+    assert [tuple(map(str, row)) for row in stored.rows] == [(str(one),)]
 
 
 @pytest.mark.parametrize(

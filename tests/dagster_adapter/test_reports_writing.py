@@ -40,6 +40,7 @@ from dagster_adapter.support import (
     daily_orders,
     key,
     may,
+    on_each_engine,
     order,
     orders_of,
     refused_before_any_asset,
@@ -59,6 +60,7 @@ from segmentstream import (
 _STORED = dict(SCHEMA)
 
 
+@on_each_engine
 def test_b1_a_failing_day_keeps_its_old_rows(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -80,6 +82,7 @@ def test_b1_a_failing_day_keeps_its_old_rows(
     assert list(shop.tables()) == ["shop.orders"]
 
 
+@on_each_engine
 def test_b1_a_failing_replacement_of_a_whole_table_keeps_it(shop: Shop) -> None:
     """An asset without partitions that fails while it is computed leaves its old table."""
     shop.run(whole_orders(orders_of(1)))
@@ -89,6 +92,7 @@ def test_b1_a_failing_replacement_of_a_whole_table_keeps_it(shop: Shop) -> None:
         shop.run(whole_orders(lambda: texts.select(order_id=texts.number.cast("int64"))))
 
 
+@on_each_engine
 def test_b1_a_failing_first_run_leaves_nothing(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -202,6 +206,7 @@ def test_b1_a_reader_of_another_process_sees_one_version_whole(
     assert shop.ids(3) == [30, 31]
 
 
+@on_each_engine
 def test_b2_a_day_that_runs_again_is_replaced(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -218,8 +223,9 @@ def test_b2_a_day_that_runs_again_is_replaced(
     assert [row for row in shop.rows() if row[1] != may(2)] == others
 
 
+@on_each_engine
 def test_b3_replacing_one_day_keeps_the_history(
-    shop: Shop, daily: dg.DailyPartitionsDefinition
+    shop: Shop, engine_name: str, daily: dg.DailyPartitionsDefinition
 ) -> None:
     """Of days that were loaded one by one, running one again changes the rows of that day alone."""
     for day in (1, 2, 3, 4):
@@ -228,8 +234,11 @@ def test_b3_replacing_one_day_keeps_the_history(
     result = shop.run(daily_orders(orders_of(2, per_day=5, amount="7.00"), daily), day=2)
 
     assert told(result)["segmentstream/dates"] == key(2)
-    assert told(result)["dagster/table_name"] == "warehouse.shop.orders"
-    assert told(result)["dagster/uri"].startswith("duckdb:")
+    catalog = {"duckdb": "warehouse", "bigquery": shop.warehouse.settings.catalog}[engine_name]
+    assert told(result)["dagster/table_name"] == f"{catalog}.shop.orders"
+    scheme = {"duckdb": "duckdb:", "bigquery": "bq://"}[engine_name]
+    assert told(result)["dagster/uri"].startswith(scheme)
+    assert told(result)["dagster/storage_kind"] == engine_name
     assert {
         column.name: column.type for column in told(result)["dagster/column_schema"].columns
     } == {"order_id": "int64", "day": "date", "amount": "decimal(12, 2)"}
@@ -243,6 +252,7 @@ def test_b3_replacing_one_day_keeps_the_history(
     )
 
 
+@on_each_engine
 def test_b3_excluded_days_within_a_range_are_kept(shop: Shop) -> None:
     """A run over a range neither rewrites nor empties the days that the partitions leave out."""
     working = dg.DailyPartitionsDefinition(
@@ -262,6 +272,7 @@ def test_b3_excluded_days_within_a_range_are_kept(shop: Shop) -> None:
     assert sorted(told_by_partition(result), key=str) == [key(3), key(6), key(7)]
 
 
+@on_each_engine
 def test_b4_a_day_without_rows_makes_a_typed_table(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -274,6 +285,7 @@ def test_b4_a_day_without_rows_makes_a_typed_table(
     assert stored.rows == []
 
 
+@on_each_engine
 def test_b4_a_day_without_rows_empties_that_day(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -287,6 +299,7 @@ def test_b4_a_day_without_rows_empties_that_day(
     assert shop.tables()["shop.orders"].columns == _STORED
 
 
+@on_each_engine
 def test_b4_a_whole_table_without_rows_is_empty_and_typed(shop: Shop) -> None:
     """An asset without partitions that gives no rows empties its table and reports zero rows."""
     shop.run(whole_orders(orders_of(1)))
@@ -298,6 +311,7 @@ def test_b4_a_whole_table_without_rows_is_empty_and_typed(shop: Shop) -> None:
     assert (stored.columns, stored.rows) == (_STORED, [])
 
 
+@on_each_engine
 @pytest.mark.parametrize("before", [[], orders_of(1, 2, 3)], ids=["new table", "existing table"])
 def test_b5_rows_of_other_days_are_refused(
     before: list[Any], shop: Shop, daily: dg.DailyPartitionsDefinition
@@ -321,6 +335,7 @@ def test_b5_rows_of_other_days_are_refused(
     assert caught.value.null_rows == 0
 
 
+@on_each_engine
 def test_b5_rows_beside_a_range_are_refused(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -366,6 +381,7 @@ def test_b5_a_result_that_differs_each_time_is_refused_in_whole_sentences(
     assert ": . " not in str(caught.value)
 
 
+@on_each_engine
 def test_b6_rows_without_a_date_are_refused(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -382,6 +398,7 @@ def test_b6_rows_without_a_date_are_refused(
         assert (caught.value.null_rows, caught.value.stray_rows) == (1, 0)
 
 
+@on_each_engine
 def test_b7_rows_gone_at_the_source_go(shop: Shop, daily: dg.DailyPartitionsDefinition) -> None:
     """A row that the source no longer has is gone from the day after its next run."""
     source = [order(1, 2), order(2, 2), order(3, 2)]
@@ -400,6 +417,7 @@ def _empty_frame(_: object = None) -> ir.Table:
     return ibis.memtable(frame)
 
 
+@on_each_engine
 def test_b8_an_untyped_first_day_fixes_no_types(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -419,6 +437,7 @@ def test_b8_an_untyped_first_day_fixes_no_types(
     assert stored.rows == orders_of(2)
 
 
+@on_each_engine
 def test_b8_an_untyped_whole_table_is_refused(shop: Shop) -> None:
     """An empty frame without types does not replace a table; every untyped column is named."""
     shop.run(whole_orders(orders_of(1)))
@@ -429,6 +448,7 @@ def test_b8_an_untyped_whole_table_is_refused(shop: Shop) -> None:
     assert caught.value.untyped == ("order_id", "day", "amount")
 
 
+@on_each_engine
 def test_b8_an_untyped_empty_day_is_told_how_to_be_typed(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -440,6 +460,7 @@ def test_b8_an_untyped_empty_day_is_told_how_to_be_typed(
     assert shop.rows() == orders_of(1)
 
 
+@on_each_engine
 def test_b9_a_whole_table_is_computed_from_itself(shop: Shop) -> None:
     """An asset that filters its own table keeps exactly the rows that its query gives."""
     shop.run(whole_orders([order(1, 1, "5.00"), order(2, 1, "0.00"), order(3, 2, "7.00")]))
@@ -454,6 +475,7 @@ def test_b9_a_whole_table_is_computed_from_itself(shop: Shop) -> None:
     assert told(result)[ROW_COUNT] == 2
 
 
+@on_each_engine
 def test_b9_a_day_is_computed_from_another_day_of_its_table(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -471,6 +493,7 @@ def test_b9_a_day_is_computed_from_another_day_of_its_table(
     assert told(result)[PARTITION_ROW_COUNT] == 2
 
 
+@on_each_engine
 def test_b9_a_day_is_computed_from_its_own_rows(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -486,6 +509,7 @@ def test_b9_a_day_is_computed_from_its_own_rows(
     assert shop.rows() == sorted([*orders_of(1, 3), *orders_of(2, amount="19.80")])
 
 
+@on_each_engine
 def test_b9_a_day_takes_the_day_before_as_its_input(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -517,6 +541,7 @@ def test_b9_a_day_takes_the_day_before_as_its_input(
     assert shop.ids(2) == [20, 21]
 
 
+@on_each_engine
 def test_b9_the_first_day_of_an_asset_that_reads_itself_is_empty(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -546,6 +571,22 @@ def test_b9_the_first_day_of_an_asset_that_reads_itself_is_empty(
     assert shop.rows() == orders_of(1, 2, 3)
 
 
+@pytest.mark.parametrize("engine_name", ["bigquery"], indirect=True)
+def test_b10_partitions_cannot_be_added_to_a_table_of_bigquery(
+    shop: Shop, daily: dg.DailyPartitionsDefinition
+) -> None:
+    """BigQuery decides partitions when a table is made: becoming daily stops, and says how to move."""
+    shop.run(whole_orders(orders_of(1, 2, 3)))
+
+    with shop.refusing(WarehouseMaterializationError) as caught:
+        shop.run(daily_orders(orders_of(2, per_day=1), daily), day=2)
+
+    assert "is not partitioned; the asset declares one that is partitioned by DAY on 'day'" in str(
+        caught.value
+    )
+    assert "RENAME TO" in caught.value.remedy
+
+
 def test_b10_partitions_can_be_added_later(shop: Shop, daily: dg.DailyPartitionsDefinition) -> None:
     """An asset that becomes daily replaces one day of the table it used to replace whole."""
     shop.run(whole_orders(orders_of(1, 2, 3)))
@@ -555,11 +596,12 @@ def test_b10_partitions_can_be_added_later(shop: Shop, daily: dg.DailyPartitions
     assert shop.rows() == [*orders_of(1), order(20, 2, "7.00"), *orders_of(3)]
 
 
+@on_each_engine
 def test_b10_partitions_cannot_be_taken_away_silently(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
     """An asset that stops being daily does not wipe its days; it is told what to migrate."""
-    shop.run(whole_orders(orders_of(1, 2, 3)))
+    shop.fill(orders_of(1, 2, 3))
     shop.run(daily_orders(orders_of(2, per_day=1), daily), day=2)
 
     with shop.refusing(WarehouseMaterializationError) as caught:
@@ -570,6 +612,7 @@ def test_b10_partitions_cannot_be_taken_away_silently(
     assert "rename or drop the table" in str(caught.value)
 
 
+@on_each_engine
 def test_b10_a_table_without_the_partition_column_is_kept(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -584,6 +627,7 @@ def test_b10_a_table_without_the_partition_column_is_kept(
     assert "shop.orders" in str(caught.value)
 
 
+@on_each_engine
 def test_b11_none_is_refused_in_one_sentence(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -597,6 +641,7 @@ def test_b11_none_is_refused_in_one_sentence(
     assert "`-> None`" in caught.value.remedy
 
 
+@on_each_engine
 def test_b11_an_asset_that_writes_nothing_changes_nothing(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -627,6 +672,7 @@ def test_b11_an_asset_that_writes_nothing_changes_nothing(
                 assert shop.run(asset, day=2).success
 
 
+@on_each_engine
 def test_one_selected_output_writes_one_table(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
@@ -657,6 +703,7 @@ def test_one_selected_output_writes_one_table(
     assert told(result, refunds)[PARTITION_ROW_COUNT] == 2
 
 
+@on_each_engine
 def test_a_run_over_several_days_tells_each_day_its_rows(
     shop: Shop, daily: dg.DailyPartitionsDefinition
 ) -> None:
