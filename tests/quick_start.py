@@ -1,13 +1,13 @@
 """What a newcomer does first, as a script: `test_distribution.py` runs it in new environments.
 
-Takes the path of a DuckDB file, and prints as JSON what the file then holds and what was imported.
+Takes an engine and a catalog, and prints as JSON what the warehouse then holds and what was imported.
 """
 
 import json
 import sys
-from importlib.metadata import version
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 
-import duckdb
 import ibis
 import ibis.expr.types as ir
 
@@ -39,29 +39,47 @@ def orders(context: dg.AssetExecutionContext, currencies: ir.Table) -> ir.Table:
     return currencies.select("code", day=ibis.date(context.partition_key))
 
 
-def main(catalog: str) -> None:
+_DISTRIBUTIONS = (
+    "dagster",
+    "dagster-postgres",
+    "duckdb",
+    "google-cloud-bigquery",
+    "ibis-framework",
+    "pydantic",
+    "sqlalchemy",
+    "sqlglot",
+)
+
+
+def main(engine: str, catalog: str) -> None:
     """Materializes the whole table twice, then two days, one of them twice."""
-    resources = warehouse_resources(
-        warehouse=WarehouseResource(engine="duckdb", catalog=catalog, default_namespace="main")
-    )
+    warehouse = WarehouseResource(engine=engine, catalog=catalog, default_namespace="main")
+    resources = warehouse_resources(warehouse=warehouse)
     for _ in range(2):
         assert dg.materialize([currencies], resources=resources).success
     for day in ("2024-05-01", "2024-05-02", "2024-05-02"):
         assert dg.materialize([currencies, orders], resources=resources, partition_key=day).success
-    with duckdb.connect(catalog, read_only=True) as connection:
-        rates = connection.execute("SELECT code, rate FROM shop.currencies ORDER BY 1").fetchall()
-        rows = connection.execute(
-            "SELECT day::VARCHAR, count(*), count(DISTINCT code) FROM shop.orders GROUP BY 1 ORDER BY 1"
-        ).fetchall()
-    distributions = ("dagster", "dagster-postgres", "duckdb", "ibis-framework", "pydantic")
+    rates = warehouse.table(name="currencies", namespace="shop").order_by("code")
+    rows = warehouse.table(name="orders", namespace="shop")
+    by_day = rows.group_by("day").agg(n=rows.count(), codes=rows.code.nunique()).order_by("day")
     told = {
         "imported": segmentstream.__file__,
-        "currencies": rates,
-        "orders": rows,
-        "versions": {name: version(name) for name in (*distributions, "sqlalchemy", "sqlglot")},
+        "currencies": [[*row.values()] for row in rates.to_pyarrow().to_pylist()],
+        "orders": [
+            [str(value) for value in row.values()] for row in by_day.to_pyarrow().to_pylist()
+        ],
+        "versions": dict(_versions()),
     }
     print(json.dumps(told))
 
 
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in _DISTRIBUTIONS:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue  # The other engine's.
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -24,6 +24,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from bigquery.emulator import Emulator
+from segmentstream._core.names import EMULATOR_VARIABLE
+
 _ROOT = Path(__file__).parents[1]
 _SOURCE = _ROOT / "src"
 _QUICK_START = Path(__file__).with_name("quick_start.py")
@@ -208,12 +211,24 @@ def test_a2_the_lowest_versions_run(built: Built, version: str, tmp_path: Path) 
 
     installed = _check_quick_start(python, tmp_path)
 
-    assert {name: Version(version) for name, version in installed.items()} == {
-        each.name: Version(bound.version)
-        for each in requirements
-        for bound in each.specifier
-        if bound.operator == ">="
-    }
+    assert installed == _floors_of(requirements)
+
+
+@pytest.mark.usefixtures("index")
+def test_a2_the_lowest_versions_run_on_bigquery(
+    built: Built, emulator: Emulator, tmp_path: Path
+) -> None:
+    """The same on BigQuery's lowest client, in an environment without DuckDB."""
+    requirements = built.requirements(extra="bigquery")
+    python = _make_environment(
+        tmp_path,
+        [built.with_extras("bigquery"), *map(str, requirements)],
+        "--resolution=lowest-direct",
+    )
+
+    installed = _check_quick_start(python, tmp_path, emulator.url)
+
+    assert installed == _floors_of(requirements)
 
 
 @pytest.mark.usefixtures("index")
@@ -292,6 +307,15 @@ def _extras_of(requirement: Requirement) -> str:
     return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
 
 
+def _floors_of(requirements: Iterable[Requirement]) -> dict[str, Version]:
+    return {
+        each.name: Version(bound.version)
+        for each in requirements
+        for bound in each.specifier
+        if bound.operator == ">="
+    }
+
+
 def _make_environment(
     folder: Path, requirements: Iterable[str], *options: str, version: str | None = None
 ) -> Path:
@@ -319,16 +343,22 @@ def _find_python(version: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
-def _check_quick_start(python: Path, folder: Path) -> dict[str, str]:
-    """Runs the first steps of a newcomer; gives the versions that they ran on."""
-    done = _run([python, "-I", _QUICK_START, folder / "warehouse.duckdb"], folder)
+def _check_quick_start(python: Path, folder: Path, url: str = "") -> dict[str, Version]:
+    """Runs the first steps of a newcomer, on a BigQuery server where a URL names one.
+
+    Gives the versions that they ran on.
+    """
+    catalog = "acme-first-steps" if url else folder / "warehouse.duckdb"
+    engine = "bigquery" if url else "duckdb"
+    done = _run(
+        [python, "-I", _QUICK_START, engine, catalog], folder, variables={EMULATOR_VARIABLE: url}
+    )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert Path(told["imported"]).is_relative_to(folder)
     assert told["currencies"] == [["EUR", 1.0], ["USD", 1.08]]
-    assert told["orders"] == [["2024-05-01", 2, 2], ["2024-05-02", 2, 2]]
-    versions: dict[str, str] = told["versions"]
-    return versions
+    assert told["orders"] == [["2024-05-01", "2", "2"], ["2024-05-02", "2", "2"]]
+    return {name: Version(version) for name, version in told["versions"].items()}
 
 
 def _compile(
