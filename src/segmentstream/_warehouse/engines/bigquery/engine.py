@@ -73,7 +73,6 @@ from segmentstream._warehouse.writes import (
 
 _log = logging.getLogger(__name__)
 _DATES_IN_A_JOB = 4_000  # https://docs.cloud.google.com/bigquery/quotas#partitioned_tables
-_COMMITS = 4  # One, and three more when another first writer landed at the same moment.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
