@@ -44,7 +44,7 @@ from segmentstream._warehouse.engines.bigquery import sql
 from segmentstream._warehouse.engines.bigquery.backend import BigQueryBackend
 from segmentstream._warehouse.engines.bigquery.client import Clients
 from segmentstream._warehouse.engines.bigquery.errors import TRANSPORT_ERRORS, translated
-from segmentstream._warehouse.engines.bigquery.jobs import Jobs, Work
+from segmentstream._warehouse.engines.bigquery.jobs import COMMIT, Jobs, Work
 from segmentstream._warehouse.engines.bigquery.names import check_columns, table_problem
 from segmentstream._warehouse.engines.bigquery.staging import staging
 from segmentstream._warehouse.engines.bigquery.tables import (
@@ -356,7 +356,8 @@ class BigQueryEngine(WarehouseEngine):
                 kms_key=key.kms_key_name if key else None,
             ),
         )
-        write.query(sql.render(statement), "commit")
+        write.query(sql.render(statement), COMMIT)
+        write.work.has_committed = True
         try:
             made = self._tables.find(write.table)
         except (GoogleAPIError, *TRANSPORT_ERRORS) as error:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Literal
 
 import requests
-from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
+from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, RetryError
 from google.auth.exceptions import GoogleAuthError
 from ibis.common.exceptions import IbisError
 from sqlglot.errors import SqlglotError
@@ -28,8 +28,14 @@ from segmentstream._core.errors import (
 )
 from segmentstream._core.names import BILLING_PROJECT_VARIABLE, CATALOG_VARIABLE, LOCATION_VARIABLE
 
-# What requests raises when a connection is cut, refused or too slow.
-TRANSPORT_ERRORS = (requests.exceptions.RequestException, ConnectionError, TimeoutError)
+# What is raised when a connection is cut, refused or too slow, or when a request has been repeated
+# for as long as it may be.
+TRANSPORT_ERRORS = (
+    requests.exceptions.RequestException,
+    ConnectionError,
+    TimeoutError,
+    RetryError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,17 +13,15 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import IO, Any
 from uuid import uuid4
 
-from google.api_core.exceptions import (
-    Conflict,
-    GoogleAPICallError,
-    GoogleAPIError,
-    NotFound,
-    RetryError,
-)
+from google.api_core.exceptions import Conflict, GoogleAPICallError, GoogleAPIError, NotFound
+from google.api_core.retry import Retry
+from google.auth.exceptions import GoogleAuthError
 from google.cloud import bigquery
 from google.cloud.bigquery.job import LoadJob, QueryJob
 
@@ -34,13 +32,16 @@ from segmentstream._warehouse.engines.bigquery.errors import TRANSPORT_ERRORS, m
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 64.0
+_LONGEST_SUBMIT_PAUSE_SECONDS = 8.0
 _CANCEL_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 _LABEL_CHARACTERS = 63
 _ROWS_IN_A_PAGE = 10_000
+# Jobs whose phase starts so commit a write.
+COMMIT = "commit"
+# What a question to BigQuery can end with instead of an answer.
+_UNANSWERED = (GoogleAPIError, GoogleAuthError, WarehouseConnectionError, *TRANSPORT_ERRORS)
 _NOT_IN_A_LABEL = re.compile(r"[^a-z0-9_-]")
-
-_UNREACHABLE = (GoogleAPIError, *TRANSPORT_ERRORS)
 
 type Job = QueryJob | LoadJob
 
@@ -79,6 +80,43 @@ class Work:
         return told
 
 
+@dataclass(slots=True, kw_only=True)
+class _Sent:
+    """Is one attempt at a job.
+
+    Attributes:
+        submit: Sends it once, under the id it is given.
+        work: What it belongs to.
+        phase: Which of the jobs of its work it is.
+        attempt: How often that job has been tried, this time included.
+        location: Where it runs, as far as known.
+        is_doubtful: Whether BigQuery may have taken it without saying so.
+        is_lost: Whether a request was left without an answer, and may still be on its way.
+    """
+
+    submit: Callable[[str], Job]
+    work: Work
+    phase: str
+    attempt: int
+    location: str | None = field(init=False)
+    is_doubtful: bool = False
+    is_lost: bool = False
+
+    def __post_init__(self) -> None:
+        """Starts with the location of the work."""
+        self.location = self.work.location
+
+    @property
+    def job_id(self) -> str:
+        """The id, which no other attempt has."""
+        return f"segmentstream_{self.work.identity}_{self.phase}_{self.attempt}"
+
+    @property
+    def commits(self) -> bool:
+        """Whether the rows of a write are there once this job has finished."""
+        return self.phase.startswith(COMMIT)
+
+
 class Jobs:
     """Runs jobs and waits for their verdict."""
 
@@ -100,17 +138,7 @@ class Jobs:
         """
 
         def submit(job_id: str) -> QueryJob:
-            config = bigquery.QueryJobConfig(labels=_clean(work.labels), use_legacy_sql=False)
-            return self._clients.rest.query(
-                sql,
-                job_config=config,
-                job_id=job_id,
-                location=work.location,
-                project=self._clients.billing_project,
-                retry=self._clients.retry(),
-                job_retry=None,
-                timeout=REQUEST_SECONDS,
-            )
+            return self._send_query(sql, job_id, work, retry=None)
 
         job = self._run(submit, work, phase)
         assert isinstance(job, QueryJob)  # noqa: S101 - what was submitted
@@ -136,6 +164,7 @@ class Jobs:
                 table,
                 rewind=True,
                 size=size,
+                num_retries=0,
                 job_config=config,
                 job_id=job_id,
                 location=work.location,
@@ -150,7 +179,9 @@ class Jobs:
     def rows(self, job: QueryJob) -> list[tuple[Any, ...]]:
         """Gives all rows of a finished query."""
         # With a page size, the first answer brings rows; without, it brings none.
-        rows = job.result(page_size=_ROWS_IN_A_PAGE, retry=self._clients.retry())
+        rows = job.result(
+            page_size=_ROWS_IN_A_PAGE, retry=self._clients.retry(), timeout=REQUEST_SECONDS
+        )
         return [tuple(row.values()) for row in rows]
 
     def children(self, job: QueryJob) -> list[QueryJob]:
@@ -160,116 +191,140 @@ class Jobs:
         )
         return [child for child in found if isinstance(child, QueryJob)]
 
+    def _send_query(self, sql: str, job_id: str, work: Work, retry: Retry | None) -> QueryJob:
+        config = bigquery.QueryJobConfig(labels=_clean(work.labels), use_legacy_sql=False)
+        return self._clients.rest.query(
+            sql,
+            job_config=config,
+            job_id=job_id,
+            location=work.location,
+            project=self._clients.billing_project,
+            retry=retry,  # type: ignore[arg-type]  # None is one attempt, as the client documents
+            job_retry=None,
+            timeout=REQUEST_SECONDS,
+        )
+
     def _run(self, submit: Callable[[str], Job], work: Work, phase: str) -> Job:
-        deadline = time.monotonic() + self._wait_seconds
+        deadline: float | None = None
         pause_seconds = _FIRST_PAUSE_SECONDS
         attempt = 1
         while True:
-            job_id = f"segmentstream_{work.identity}_{phase}_{attempt}"
-            job = self._outcome(submit, job_id, work, deadline)
+            sent = _Sent(submit=submit, work=work, phase=phase, attempt=attempt)
+            job = self._outcome(sent)
             if job.error_result is None:
                 work.jobs.append(job)
                 return job
             error = job.exception()  # type: ignore[no-untyped-call]
             assert isinstance(error, GoogleAPICallError)  # noqa: S101 - made of error_result
+            # What a job needed until it was refused is no waiting.
+            deadline = deadline or time.monotonic() + self._wait_seconds
             if not meaning_of(error).again or time.monotonic() + pause_seconds > deadline:
                 raise error
             _log.info("%s: %s; trying again.", work.name, error.message)
             # Only now, when the attempt is known to have failed, is there a next one.
             attempt += 1
-            time.sleep(pause_seconds * random.uniform(0.5, 1.5))  # noqa: S311 - spreads writers
-            pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
+            pause_seconds = _pause(pause_seconds, _LONGEST_PAUSE_SECONDS)
 
-    def _outcome(
-        self, submit: Callable[[str], Job], job_id: str, work: Work, deadline: float
-    ) -> Job:
+    def _outcome(self, sent: _Sent) -> Job:
         """Sends a job and waits until it is done, well or not; cancels it when interrupted."""
-        location = work.location
         try:
-            job = self._submit(submit, job_id, location, deadline)
-            location = job.location or location
-            return self._wait(job, deadline)
+            job = self._submit(sent)
+            sent.location = job.location or sent.location
+            return self._wait(job)
         except Exception:
             raise
         except BaseException as interrupt:
-            self._cancel(job_id, location, work, interrupt)
+            self._cancel(sent, interrupt)
             raise
 
-    def _submit(
-        self, submit: Callable[[str], Job], job_id: str, location: str | None, deadline: float
-    ) -> Job:
-        """Sends a job, as often as it takes: with the same id it exists at most once."""
+    def _submit(self, sent: _Sent) -> Job:
+        """Sends a job until it is known whether BigQuery has taken it.
+
+        Here and not in the client: only who has seen every attempt knows whether one of them was
+        left without an answer, and uploads have no retry that could be told what to repeat.
+        """
+        deadline = time.monotonic() + self._wait_seconds
+        pause_seconds = _POLL_SECONDS
         while True:
             try:
-                return submit(job_id)
+                return sent.submit(sent.job_id)
             except Conflict:
                 # An answer was lost: the job is there.
-                return self._look_up(job_id, location)
-            except RetryError as error:
-                return self._settle(job_id, location, error)
-            except GoogleAPICallError as error:
-                if not meaning_of(error).again:
-                    raise
-                if time.monotonic() > deadline:
-                    return self._settle(job_id, location, error)
-            except TRANSPORT_ERRORS as error:
-                if time.monotonic() > deadline:
-                    return self._settle(job_id, location, error)
-            time.sleep(_POLL_SECONDS)
+                return self._look_up(sent)
+            except (GoogleAPICallError, *TRANSPORT_ERRORS) as error:
+                answer = error if isinstance(error, GoogleAPICallError) else None
+                sent.is_lost = sent.is_lost or answer is None
+                sent.is_doubtful = sent.is_doubtful or answer is None or _may_be_taken(answer)
+                is_passing = answer is None or meaning_of(answer).again
+                if not is_passing or time.monotonic() + pause_seconds > deadline:
+                    return self._taken(sent, error)
+            pause_seconds = _pause(pause_seconds, _LONGEST_SUBMIT_PAUSE_SECONDS)
 
-    def _settle(self, job_id: str, location: str | None, error: Exception) -> Job:
-        """Finds out whether a job exists that could not be sent for certain.
+    def _taken(self, sent: _Sent, error: Exception) -> Job:
+        """Gives a job that was taken though no answer said so; raises when it was not.
 
         Raises:
-            Exception: The error, when there is no such job.
-            WarehouseConnectionError: BigQuery cannot be asked.
+            GoogleAPICallError: Why BigQuery did not take it.
+            WarehouseConnectionError: It was not taken, or nobody can tell.
         """
-        try:
-            found = self._find(job_id, location)
-        except _UNREACHABLE as unreachable:
-            raise self._unknown(job_id, error) from unreachable
-        if found is None:
-            raise error
-        return found
-
-    def _wait(self, job: Job, deadline: float) -> Job:
-        """Waits for a verdict for as long as it takes, unless BigQuery cannot be asked."""
-        while job.state != "DONE":
+        if sent.is_doubtful:
             try:
-                # A long poll; a query says at once when it is done.
-                job.result(timeout=REQUEST_SECONDS, retry=self._clients.retry())
-            except _UNREACHABLE as error:
-                # The error of the job, or of the question alone.
-                self._reload(job, error, deadline)
+                found = self._find(sent)
+                if found is None and sent.is_lost and not self._bury(sent):
+                    found = self._look_up(sent)
+            except _UNANSWERED as unanswered:
+                raise self._unknown(sent, unanswered) from error
+            if found is not None:
+                return found
+        if isinstance(error, GoogleAPICallError):
+            raise error
+        raise WarehouseConnectionError(
+            f"{sent.work.name} failed: BigQuery could not be reached: {error}",
+            "Check the network and try again.",
+            retryable=True,
+        ) from error
+
+    def _wait(self, job: Job) -> Job:
+        """Waits for a verdict for as long as it takes, unless BigQuery cannot be asked."""
+        deadline = time.monotonic() + self._wait_seconds
+        while job.state != "DONE":
+            # A long poll; a query says at once when it is done. Its error is the job's, which then
+            # is done, or the poll's own.
+            with suppress(*_UNANSWERED):
+                job.result(timeout=REQUEST_SECONDS, retry=self._clients.retry(_CANCEL_SECONDS))
+            if job.state == "DONE":
+                break
+            try:
+                job.reload(retry=self._clients.retry(), timeout=REQUEST_SECONDS)
+                deadline = time.monotonic() + self._wait_seconds
+            except _UNANSWERED as error:
+                if time.monotonic() > deadline:
+                    raise self._unknown(job, error) from error
+            if job.state != "DONE":
+                time.sleep(_POLL_SECONDS)
         return job
 
-    def _reload(self, job: Job, error: Exception, deadline: float) -> None:
-        if job.state == "DONE":
-            return
-        try:
-            job.reload(retry=self._clients.retry(), timeout=REQUEST_SECONDS)
-        except _UNREACHABLE as unreachable:
+    def _look_up(self, sent: _Sent) -> Job:
+        """Finds a job that is there; just after it was made it is sometimes not found yet."""
+        deadline = time.monotonic() + max(_CANCEL_SECONDS, self._wait_seconds)
+        problem: Exception | None = None
+        while True:
+            try:
+                found = self._find(sent)
+            except _UNANSWERED as error:
+                found, problem = None, error
+            if found is not None:
+                return found
             if time.monotonic() > deadline:
-                raise self._unknown(job.job_id, error) from unreachable
+                raise self._unknown(sent, problem) from problem
             time.sleep(_POLL_SECONDS)
 
-    def _look_up(self, job_id: str, location: str | None) -> Job:
-        # Just after it was made a job is sometimes not found yet.
-        found = self._find(job_id, location)
-        deadline = time.monotonic() + _CANCEL_SECONDS
-        while found is None and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-            found = self._find(job_id, location)
-        if found is None:
-            raise self._unknown(job_id, None)
-        return found
-
-    def _find(self, job_id: str, location: str | None) -> Job | None:
+    def _find(self, sent: _Sent) -> Job | None:
         try:
             job = self._clients.rest.get_job(
-                job_id,
+                sent.job_id,
                 project=self._clients.billing_project,
-                location=location,
+                location=sent.location,
                 retry=self._clients.retry(_CANCEL_SECONDS),
                 timeout=REQUEST_SECONDS,
             )
@@ -278,53 +333,77 @@ class Jobs:
         assert isinstance(job, QueryJob | LoadJob)  # noqa: S101 - the kinds that are sent
         return job
 
-    def _cancel(
-        self, job_id: str, location: str | None, work: Work, interrupt: BaseException
-    ) -> None:
+    def _bury(self, sent: _Sent) -> bool:
+        """Takes the id of a job that has not arrived, so that it never can; False if it has.
+
+        A request whose answer nobody waits for any more may still be on its way, and its job would
+        start after the caller was told that there is none.
+        """
+        try:
+            self._send_query(
+                "SELECT 1", sent.job_id, sent.work, self._clients.retry(_CANCEL_SECONDS)
+            )
+        except Conflict:
+            return False
+        return True
+
+    def _cancel(self, sent: _Sent, interrupt: BaseException) -> None:
         """Stops a job and says on the interrupt what became of it; a cancel can come too late."""
         try:
-            outcome = f"its job {self._cancel_and_wait(job_id, location)}"
-        except _UNREACHABLE as error:
-            outcome = f"its job could not be cancelled ({error}); look up {job_id}"
-        if work.has_committed:
-            outcome = "it had committed, and what it wrote stays"
-        told = f"{work.name} was interrupted: {outcome}."
+            outcome = self._cancel_and_wait(sent)
+        except _UNANSWERED as error:
+            outcome = f"could not be cancelled ({error}) and may still finish"
+        told = f"{sent.work.name} was interrupted: its job {sent.job_id} {outcome}."
+        if sent.work.has_committed:
+            told += " The write had committed before, and what it wrote stays."
         interrupt.add_note(told)
         _log.warning(told)
 
-    def _cancel_and_wait(self, job_id: str, location: str | None) -> str:
+    def _cancel_and_wait(self, sent: _Sent) -> str:
         deadline = time.monotonic() + _CANCEL_SECONDS
         retry = self._clients.retry(_CANCEL_SECONDS)
         while time.monotonic() < deadline:
             try:
                 job = self._clients.rest.cancel_job(
-                    job_id,
+                    sent.job_id,
                     project=self._clients.billing_project,
-                    location=location,
+                    location=sent.location,
                     retry=retry,
                     timeout=REQUEST_SECONDS,
                 )
             except NotFound:
-                return "had not been sent, and nothing changed"
+                if self._bury(sent):
+                    return "had not been taken, and it changed nothing"
+                time.sleep(_POLL_SECONDS)
+                continue
             while job.state != "DONE" and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
                 job.reload(retry=retry, timeout=REQUEST_SECONDS)
             if job.state == "DONE":
-                return (
-                    "was cancelled, and nothing changed"
-                    if job.error_result
-                    else f"{job_id} had finished, and what it wrote stays"
-                )
-        return f"{job_id} was told to stop and has not yet; it may still finish"
+                if job.error_result:
+                    return "was cancelled, and it changed nothing"
+                return f"had finished{', and what it wrote stays' if sent.commits else ''}"
+        return "was told to stop and has not yet; it may still finish"
 
-    def _unknown(self, job_id: str, error: Exception | None) -> WarehouseConnectionError:
+    def _unknown(self, job: Job | _Sent, error: Exception | None) -> WarehouseConnectionError:
         why = f": {error}" if error else ""
         return WarehouseConnectionError(
-            f"BigQuery could not be asked what became of job {job_id} of project "
+            f"BigQuery could not be asked what became of job {job.job_id} of project "
             f"{self._clients.billing_project}{why}. It may have finished, or may yet.",
             "Look the job up in the console; running the write again is safe once it has ended.",
             retryable=True,
         )
+
+
+def _may_be_taken(error: GoogleAPICallError) -> bool:
+    """Says whether a job can be there although its insertion was answered by an error."""
+    return (error.code or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _pause(seconds: float, longest: float) -> float:
+    """Sleeps about so long, and says how long to sleep the next time."""
+    time.sleep(seconds * random.uniform(0.5, 1.5))  # noqa: S311 - spreads writers
+    return min(seconds * 2, longest)
 
 
 def _clean(labels: Mapping[str, str]) -> dict[str, str]:

@@ -20,12 +20,16 @@ from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
 from google.cloud import bigquery
 from google.cloud.bigquery.job import QueryJob
 
-from segmentstream._core.errors import WarehouseConnectionError, WarehouseMaterializationError
+from segmentstream._core.errors import (
+    SegmentStreamError,
+    WarehouseConnectionError,
+    WarehouseMaterializationError,
+)
 from segmentstream._warehouse.columns import Column
 from segmentstream._warehouse.engine import TableInfo, WriteResult
 from segmentstream._warehouse.engines.bigquery import sql
 from segmentstream._warehouse.engines.bigquery.errors import TRANSPORT_ERRORS
-from segmentstream._warehouse.engines.bigquery.jobs import Jobs, Work
+from segmentstream._warehouse.engines.bigquery.jobs import COMMIT, Jobs, Work
 from segmentstream._warehouse.engines.bigquery.staging import STAGING_HOURS, Staging
 from segmentstream._warehouse.engines.bigquery.tables import uri_of
 from segmentstream._warehouse.tables import TableRef
@@ -135,7 +139,7 @@ class Write:
             WarehouseConnectionError: It has committed and could not be counted.
         """
         for attempt in range(1, _COMMITS + 1):
-            job = self.query(text, f"commit{attempt}")
+            job = self._commit(text, attempt)
             self.work.has_committed = True
             changed = self._changed(job)
             if changed.inserted is not None and decides(changed.deleted or 0):
@@ -195,6 +199,19 @@ class Write:
         kinds = {statement.statement_type for statement in statements}
         is_whole = "INSERT" in kinds and bool(kinds & {"DELETE", "TRUNCATE_TABLE"})
         return Changed.of(*statements) if is_whole else Changed()
+
+    def _commit(self, text: str, attempt: int) -> QueryJob:
+        try:
+            return self.query(text, f"{COMMIT}{attempt}")
+        except (GoogleAPIError, SegmentStreamError, *TRANSPORT_ERRORS) as error:
+            if not self.work.has_committed:
+                raise
+            raise WarehouseMaterializationError(
+                f"{self.table} was written, another writer's rows came beside it at the same "
+                f"moment, and writing it again failed: {error}",
+                "Run it again: that replaces whatever is there.",
+                retryable=True,
+            ) from error
 
     def _count(self, text: str, attempt: int) -> list[tuple[Any, ...]]:
         try:
