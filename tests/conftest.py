@@ -20,6 +20,20 @@ from segmentstream._warehouse.settings import WarehouseSettings
 type Query = Callable[..., list[tuple[Any, ...]]]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints how many cases the fault matrix of BigQuery tried, from all processes."""
+    counts = [
+        value
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == "fault matrix" and report.when == "call"
+    ]
+    if counts:
+        tried, violations = (sum(column) for column in zip(*counts, strict=True))
+        terminalreporter.write_line(f"fault matrix: {tried} cases tried, violations: {violations}")
+
+
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps the variables of whoever runs the tests out of them."""
