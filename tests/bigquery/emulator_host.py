@@ -315,7 +315,8 @@ def table_from_rest(  # noqa: PLR0917  # as the emulator calls it
     if expires := sent.get("expirationTime"):
         update["expiration_time"] = datetime.fromtimestamp(int(expires) / 1000, UTC)
     extra = EXTRAS.setdefault(key_of(table), {}) if existing else {}
-    extra |= {name: body[name] for name in ("requirePartitionFilter", "schema") if body.get(name)}
+    kept = ("requirePartitionFilter", "schema")
+    extra |= {name: sent[name] for name in kept if name in sent}
     EXTRAS[key_of(table)] = extra
     return table.model_copy(update=update)
 
