@@ -436,6 +436,46 @@ def test_another_shape_carries_over_what_is_set_on_the_table(
     assert table.description == "By `hand`\n'n'."
 
 
+@pytest.mark.parametrize("declared", [["AMOUNT", "day"], []], ids=["declared", "as it was"])
+def test_another_shape_keeps_the_order_of_the_clustering(
+    declared: list[str], shop: Shop, client: bigquery.Client
+) -> None:
+    """A table made anew is clustered by the same columns in the same order, so later runs fit it."""
+    shop.run(whole(lambda: table_of(orders_of(1)), cluster_by=["amount", "day"]))
+
+    for _ in range(2):
+        shop.run(whole(lambda: table_of(orders_of(2)).drop("order_id"), cluster_by=declared))
+
+    table = client.get_table("shop.orders")
+    assert [field.name for field in table.schema] == ["day", "amount"]
+    assert table.clustering_fields == ["amount", "day"]
+
+
+def test_another_shape_without_a_declared_clustering_column_is_refused(shop: Shop) -> None:
+    """A declared clustering is not dropped silently with the column that it names."""
+    shop.run(whole(lambda: table_of(orders_of(1)), cluster_by=["amount"]))
+
+    with shop.refusing(WarehouseMaterializationError) as refused:
+        shop.run(whole(lambda: table_of(orders_of(2)).drop("amount"), cluster_by=["amount"]))
+
+    assert "cluster_by names amount" in refused.value.problem
+
+
+def test_clustering_by_a_column_that_comes_with_it_is_told_as_another_clustering(
+    shop: Shop,
+) -> None:
+    """Found and wanted are told also where the table does not have the column yet."""
+    shop.run(whole(lambda: table_of(orders_of(1))))
+    wider = table_of(orders_of(1)).mutate(channel=ibis.literal("web"))
+
+    with shop.refusing(WarehouseMaterializationError) as refused:
+        shop.run(whole(lambda: wider, cluster_by=["channel"]))
+
+    assert "is not clustered; the asset declares one that is clustered by channel" in str(
+        refused.value
+    )
+
+
 @pytest.mark.parametrize("policy", ["tags", "rows"])
 def test_another_shape_never_takes_the_protection_away(
     policy: str, shop: Shop, proxy: Proxy, client: bigquery.Client

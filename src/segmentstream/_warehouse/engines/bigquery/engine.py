@@ -49,6 +49,7 @@ from segmentstream._warehouse.engines.bigquery.names import check_columns, table
 from segmentstream._warehouse.engines.bigquery.staging import staging
 from segmentstream._warehouse.engines.bigquery.tables import (
     Tables,
+    clustering_of,
     info_of,
     kind_of,
     policy_tagged,
@@ -335,6 +336,8 @@ class BigQueryEngine(WarehouseEngine):
         found = write.found
         assert found is not None  # noqa: S101 - the caller's case
         self._refuse_to_lose_policies(write, found)
+        names = [column.name for column in plan.columns]
+        cluster_by = clustering_of(options, names, found)
         functions, result = self._compile(write, rows)
         query: sge.Query = sql.select_columns(result, plan.columns)
         if functions:
@@ -342,14 +345,12 @@ class BigQueryEngine(WarehouseEngine):
         kept = {fold_case(name): text for name, text in descriptions_of(found.schema).items()}
         kept |= {fold_case(name): text for name, text in options.column_descriptions.items()}
         key = found.encryption_configuration
-        names = [column.name for column in plan.columns]
-        clustering = options.cluster_by or tuple(found.clustering_fields or ())
         statement = sql.recreate(
             write.table,
             plan.columns,
             query,
             descriptions={name: kept[fold_case(name)] for name in names if fold_case(name) in kept},
-            cluster_by=[name for name in names if name in clustering],
+            cluster_by=cluster_by,
             options=sql.table_options(
                 description=options.description or found.description,
                 labels={**found.labels, **options.labels},

@@ -96,7 +96,7 @@ class Tables:
             if options.require_partition_filter is not None:
                 wanted.require_partition_filter = options.require_partition_filter
         if options.cluster_by:
-            wanted.clustering_fields = _clustering(options, [field.name for field in fields])
+            wanted.clustering_fields = clustering_of(options, [field.name for field in fields])
         if options.description is not None:
             wanted.description = options.description
         if options.labels:
@@ -113,12 +113,11 @@ class Tables:
         Raises:
             WarehouseMaterializationError: Shows what was found and what is wanted.
         """
-        names = [field.name for field in found.schema]
         wanted, is_kept = _shown_partitioning(day), _shown_partitioning_of(found)
         if day and fold_case(wanted) != fold_case(is_kept):
             raise self._other_spec(found, is_kept, wanted)
         clustering = list(found.clustering_fields or [])
-        if options.cluster_by and _clustering(options, names) != clustering:
+        if options.cluster_by and _folded(options.cluster_by) != _folded(clustering):
             raise self._other_spec(
                 found,
                 f"clustered by {', '.join(clustering)}" if clustering else "not clustered",
@@ -238,6 +237,32 @@ def info_of(table: TableRef, found: bigquery.Table) -> TableInfo:
     )
 
 
+def clustering_of(
+    options: TableOptions, names: Collection[str], found: bigquery.Table | None = None
+) -> list[str]:
+    """Gives the columns that a new table is clustered by, in order and as it spells them.
+
+    Args:
+        options: What the asset declares.
+        names: The columns of the new table.
+        found: The table in the place of which it is made, whose clustering stays as far as its
+            columns do where none is declared.
+
+    Raises:
+        WarehouseMaterializationError: The new table has no column that is declared.
+    """
+    spelled = {fold_case(name): name for name in names}
+    missing = [name for name in options.cluster_by if fold_case(name) not in spelled]
+    if missing:
+        raise WarehouseMaterializationError(
+            f"cluster_by names {', '.join(missing)}, and the columns are {', '.join(names)}.",
+            "Correct cluster_by, or return the column.",
+        )
+    kept = (found.clustering_fields if found else None) or []
+    wanted = _folded(options.cluster_by or kept)
+    return [spelled[name] for name in wanted if name in spelled]
+
+
 def kind_of(found: bigquery.Table) -> str:
     """Says what a table that cannot be written is."""
     return _KINDS.get(str(found.table_type), "a view")
@@ -277,20 +302,8 @@ def _shown_partitioning_of(found: bigquery.Table) -> str:
     return f"partitioned by {found.time_partitioning.type_} on {by}"
 
 
-def _clustering(options: TableOptions, names: Collection[str]) -> list[str]:
-    """Gives the clustering columns as the table spells them.
-
-    Raises:
-        WarehouseMaterializationError: The table has no such column.
-    """
-    spelled = {fold_case(name): name for name in names}
-    missing = [name for name in options.cluster_by if fold_case(name) not in spelled]
-    if missing:
-        raise WarehouseMaterializationError(
-            f"cluster_by names {', '.join(missing)}, and the columns are {', '.join(names)}.",
-            "Correct cluster_by, or return the column.",
-        )
-    return [spelled[fold_case(name)] for name in options.cluster_by]
+def _folded(names: Iterable[str]) -> list[str]:
+    return [fold_case(name) for name in names]
 
 
 def _description_of(column: str, options: TableOptions) -> str | None:
