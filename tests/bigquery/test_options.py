@@ -413,7 +413,7 @@ def test_another_shape_carries_over_what_is_set_on_the_table(
     shop: Shop, proxy: Proxy, client: bigquery.Client
 ) -> None:
     """A table that loses a column is made anew with the descriptions, labels and clustering it had."""
-    shop.run(whole(lambda: table_of(orders_of(1)), cluster_by=["day", "amount"]))
+    shop.run(whole(lambda: table_of(orders_of(1)), cluster_by=["day"]))
     fields = [
         bigquery.SchemaField.from_api_repr(
             field.to_api_repr() | {"description": f"About '{field.name}'."}
@@ -451,14 +451,44 @@ def test_another_shape_keeps_the_order_of_the_clustering(
     assert table.clustering_fields == ["amount", "day"]
 
 
-def test_another_shape_without_a_declared_clustering_column_is_refused(shop: Shop) -> None:
-    """A declared clustering is not dropped silently with the column that it names."""
-    shop.run(whole(lambda: table_of(orders_of(1)), cluster_by=["amount"]))
+@pytest.mark.parametrize("declared", [["amount", "day"], []], ids=["declared", "as it was"])
+def test_another_shape_without_a_clustering_column_is_refused(
+    declared: list[str], shop: Shop, proxy: Proxy
+) -> None:
+    """BigQuery replaces no table by one of another clustering, so that is told before it is tried."""
+    shop.run(whole(lambda: table_of(orders_of(1)), cluster_by=["amount", "day"]))
+    proxy.clear()
 
     with shop.refusing(WarehouseMaterializationError) as refused:
-        shop.run(whole(lambda: table_of(orders_of(2)).drop("amount"), cluster_by=["amount"]))
+        shop.run(whole(lambda: table_of(orders_of(2)).drop("amount"), cluster_by=declared))
 
-    assert "cluster_by names amount" in refused.value.problem
+    assert "is clustered by amount, day" in refused.value.problem
+    assert "it would have no amount" in refused.value.problem
+    assert "RENAME TO" in refused.value.remedy
+    assert [request for request in proxy.requests() if request.starts_job] == []
+
+
+def test_another_shape_never_takes_partitions_away(
+    shop: Shop, proxy: Proxy, client: bigquery.Client
+) -> None:
+    """A table that someone partitioned by month is refilled in its shape, and not made anew."""
+    shop.run(whole(lambda: table_of(orders_of(1))))
+    monthly = bigquery.Table(
+        f"{client.project}.shop.orders", schema=client.get_table("shop.orders").schema
+    )
+    monthly.time_partitioning = bigquery.TimePartitioning(type_="MONTH", field="day")
+    client.delete_table("shop.orders")
+    client.create_table(monthly)
+    shop.run(whole(lambda: table_of(orders_of(1))))
+    proxy.clear()
+
+    with shop.refusing(WarehouseMaterializationError) as refused:
+        shop.run(whole(lambda: table_of(orders_of(2)).drop("amount")))
+
+    assert "is partitioned by MONTH on 'day'" in refused.value.problem
+    assert "it would have no partitions" in refused.value.problem
+    assert [request for request in proxy.requests() if request.starts_job] == []
+    assert shop.rows() == orders_of(1)
 
 
 def test_clustering_by_a_column_that_comes_with_it_is_told_as_another_clustering(

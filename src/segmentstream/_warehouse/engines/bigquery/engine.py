@@ -49,7 +49,6 @@ from segmentstream._warehouse.engines.bigquery.names import check_columns, table
 from segmentstream._warehouse.engines.bigquery.staging import staging
 from segmentstream._warehouse.engines.bigquery.tables import (
     Tables,
-    clustering_of,
     info_of,
     kind_of,
     policy_tagged,
@@ -337,7 +336,7 @@ class BigQueryEngine(WarehouseEngine):
         assert found is not None  # noqa: S101 - the caller's case
         self._refuse_to_lose_policies(write, found)
         names = [column.name for column in plan.columns]
-        cluster_by = clustering_of(options, names, found)
+        cluster_by = self._tables.check_replaceable(found, names)
         functions, result = self._compile(write, rows)
         query: sge.Query = sql.select_columns(result, plan.columns)
         if functions:

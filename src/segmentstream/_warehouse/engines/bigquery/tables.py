@@ -32,6 +32,10 @@ _KINDS = {
     "MATERIALIZED_VIEW": "a materialized view",
     "SNAPSHOT": "a snapshot",
 }
+_MOVE = (
+    "move the table away (`ALTER TABLE ... RENAME TO`), let the asset make a new one and copy the "
+    "rows; nothing is dropped for you."
+)
 _MISSING_TABLE = ("not found: table", "not found: dataset")
 
 
@@ -96,7 +100,7 @@ class Tables:
             if options.require_partition_filter is not None:
                 wanted.require_partition_filter = options.require_partition_filter
         if options.cluster_by:
-            wanted.clustering_fields = clustering_of(options, [field.name for field in fields])
+            wanted.clustering_fields = _clustering(options, [field.name for field in fields])
         if options.description is not None:
             wanted.description = options.description
         if options.labels:
@@ -123,6 +127,22 @@ class Tables:
                 f"clustered by {', '.join(clustering)}" if clustering else "not clustered",
                 f"clustered by {', '.join(options.cluster_by)}",
             )
+
+    def check_replaceable(self, found: bigquery.Table, names: Collection[str]) -> list[str]:
+        """Gives the clustering of a table that is made anew with columns of these names.
+
+        Raises:
+            WarehouseMaterializationError: It would be partitioned or clustered in another way,
+                which BigQuery refuses.
+        """
+        if (is_kept := _shown_partitioning_of(found)) != _shown_partitioning(None):
+            raise self._not_replaceable(found, is_kept, "it would have no partitions")
+        spelled = {fold_case(name): name for name in names}
+        clustering = list(found.clustering_fields or [])
+        if gone := [name for name in clustering if fold_case(name) not in spelled]:
+            is_kept = f"clustered by {', '.join(clustering)}"
+            raise self._not_replaceable(found, is_kept, f"it would have no {', '.join(gone)}")
+        return [spelled[fold_case(name)] for name in clustering]
 
     def check_expiry(
         self,
@@ -208,14 +228,22 @@ class Tables:
                 "moves no data between locations.",
             )
 
+    def _not_replaceable(
+        self, found: bigquery.Table, is_kept: str, problem: str
+    ) -> WarehouseMaterializationError:
+        return WarehouseMaterializationError(
+            f"{found.full_table_id} is {is_kept}, and the asset's columns have changed in a way "
+            f"that needs a new table: {problem}. Nothing was written.",
+            f"Keep the columns and add new ones only, or {_MOVE}",
+        )
+
     def _other_spec(
         self, found: bigquery.Table, is_kept: str, wanted: str
     ) -> WarehouseMaterializationError:
         return WarehouseMaterializationError(
             f"{found.full_table_id} is {is_kept}; the asset declares one that is {wanted}. "
             "Nothing was written.",
-            "Correct the declaration, or move the table away (`ALTER TABLE ... RENAME TO`), let "
-            "the asset make a new one and copy the rows; nothing is dropped for you.",
+            f"Correct the declaration, or {_MOVE}",
         )
 
 
@@ -235,32 +263,6 @@ def info_of(table: TableRef, found: bigquery.Table) -> TableInfo:
         partition_column=_daily_column(found),
         uri=uri_of(table),
     )
-
-
-def clustering_of(
-    options: TableOptions, names: Collection[str], found: bigquery.Table | None = None
-) -> list[str]:
-    """Gives the columns that a new table is clustered by, in order and as it spells them.
-
-    Args:
-        options: What the asset declares.
-        names: The columns of the new table.
-        found: The table in the place of which it is made, whose clustering stays as far as its
-            columns do where none is declared.
-
-    Raises:
-        WarehouseMaterializationError: The new table has no column that is declared.
-    """
-    spelled = {fold_case(name): name for name in names}
-    missing = [name for name in options.cluster_by if fold_case(name) not in spelled]
-    if missing:
-        raise WarehouseMaterializationError(
-            f"cluster_by names {', '.join(missing)}, and the columns are {', '.join(names)}.",
-            "Correct cluster_by, or return the column.",
-        )
-    kept = (found.clustering_fields if found else None) or []
-    wanted = _folded(options.cluster_by or kept)
-    return [spelled[name] for name in wanted if name in spelled]
 
 
 def kind_of(found: bigquery.Table) -> str:
@@ -300,6 +302,22 @@ def _shown_partitioning_of(found: bigquery.Table) -> str:
     field = found.time_partitioning.field
     by = repr(field) if field else "the time of ingestion"
     return f"partitioned by {found.time_partitioning.type_} on {by}"
+
+
+def _clustering(options: TableOptions, names: Collection[str]) -> list[str]:
+    """Gives the clustering columns as the table spells them.
+
+    Raises:
+        WarehouseMaterializationError: The table has no such column.
+    """
+    spelled = {fold_case(name): name for name in names}
+    missing = [name for name in options.cluster_by if fold_case(name) not in spelled]
+    if missing:
+        raise WarehouseMaterializationError(
+            f"cluster_by names {', '.join(missing)}, and the columns are {', '.join(names)}.",
+            "Correct cluster_by, or return the column.",
+        )
+    return [spelled[name] for name in _folded(options.cluster_by)]
 
 
 def _folded(names: Iterable[str]) -> list[str]:
