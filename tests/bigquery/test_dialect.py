@@ -125,7 +125,7 @@ def test_a_date_is_a_literal_beside_the_bare_column(sending: Sending) -> None:
 
 def _do_everything(engine: WarehouseEngine) -> None:
     """Writes and reads in all the ways there are."""
-    daily, whole = _table("orders"), _table("order by")
+    daily, whole, bare = _table("orders"), _table("order by"), _table("bare")
     first = [date(2024, 5, 1), date(2024, 5, 2)]
     gaps = [date(2024, 5, 1), date(2024, 5, 3)]
     alone = TableOptions(commit="transaction")
@@ -159,10 +159,11 @@ def _do_everything(engine: WarehouseEngine) -> None:
     engine.replace(whole, _rows(1, 2), options=options)
     engine.replace(whole, _rows(1, 2), options=options)
     engine.replace(whole, engine.read(whole).filter(ibis._.id > 1), options=options)
-    renamed = engine.read(whole).rename(number="id").drop("info")
-    engine.replace(whole, renamed, options=TableOptions(column_descriptions={"number": "Id."}))
-    engine.replace(whole, engine.read(whole).select(n=_twice(ibis._.number.cast("float64"))))
-    engine.replace(whole, ibis.memtable({"only": ["x"]}))
+    renamed = engine.read(whole).rename(total="amount").drop("info")
+    engine.replace(whole, renamed, options=TableOptions(column_descriptions={"total": "Euros."}))
+    engine.replace(bare, engine.read(whole).select("id"))
+    engine.replace(bare, engine.read(whole).select(n=_twice(ibis._.total.cast("float64"))))
+    engine.replace(bare, ibis.memtable({"only": ["x"]}))
     engine.read(daily).count().execute()
     engine.read(daily).join(ibis.memtable({"id": [1]}), "id").to_pyarrow()
 
