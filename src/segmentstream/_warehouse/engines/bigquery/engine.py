@@ -398,6 +398,9 @@ class BigQueryEngine(WarehouseEngine):
     ) -> bigquery.Table:
         found = self._tables.create(write.table, plan.columns, day, options)
         # Another writer may have made it a moment ago, in another way.
+        info = check_writable(info_of(write.table, found), kind=kind_of(found))
+        if day is None:
+            check_not_daily(info)
         self._tables.check_spec(found, day, options)
         if _same_shape(found, plan) != plan:
             raise WarehouseMaterializationError(
