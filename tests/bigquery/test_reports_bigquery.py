@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -85,23 +85,35 @@ def daily_table(client: bigquery.Client, **how: Any) -> bigquery.Table:
     return made
 
 
-@pytest.fixture
-def storage_credentials(
-    emulator: Emulator, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> list[object]:
-    """Lets an engine without an endpoint take the server for BigQuery itself.
+@dataclass(slots=True)
+class StorageUse:
+    """Is how the storage interface was used.
 
-    Gives the credentials with which clients of the storage interface are made.
+    Attributes:
+        credentials: The credentials with which each client was made.
+        projects: The project that pays, for each session.
     """
-    used: list[object] = []
-    real = bigquery_storage.BigQueryReadClient
 
-    def client(**options: Any) -> bigquery_storage.BigQueryReadClient:
-        used.append(options["credentials"])
-        channel = grpc.insecure_channel(f"127.0.0.1:{emulator.grpc}")
-        return real(transport=BigQueryReadGrpcTransport(channel=channel))  # type: ignore[no-untyped-call]
+    credentials: list[object] = field(default_factory=list)
+    projects: list[str] = field(default_factory=list)
 
-    monkeypatch.setattr(bigquery_storage, "BigQueryReadClient", client)
+
+@pytest.fixture
+def storage(emulator: Emulator, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> StorageUse:
+    """Lets an engine without an endpoint take the server for BigQuery itself."""
+    used = StorageUse()
+
+    class Client(bigquery_storage.BigQueryReadClient):
+        def __init__(self, **options: Any) -> None:
+            used.credentials.append(options["credentials"])
+            channel = grpc.insecure_channel(f"127.0.0.1:{emulator.grpc}")
+            super().__init__(transport=BigQueryReadGrpcTransport(channel=channel))  # type: ignore[no-untyped-call]
+
+        def create_read_session(self, *arguments: Any, **options: Any) -> Any:
+            used.projects.append(options["parent"])
+            return super().create_read_session(*arguments, **options)
+
+    monkeypatch.setattr(bigquery_storage, "BigQueryReadClient", Client)
     monkeypatch.setenv(EMULATOR_VARIABLE, proxy.url)  # Google's client finds the server by it
     return used
 
@@ -279,7 +291,7 @@ def test_f4_data_in_another_location_is_told_with_the_variable(
 @pytest.mark.filterwarnings("ignore:Retrieving Arrow record batches directly")
 def test_f5_projects_are_those_of_the_settings(
     emulator: Emulator,
-    storage_credentials: list[object],
+    storage: StorageUse,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -307,6 +319,7 @@ def test_f5_projects_are_those_of_the_settings(
     assert {request.project for request in started} == {"acme-billing"}
     about_data = proxy.requests("tables.") + proxy.requests("datasets.")
     assert {request.project for request in about_data} == {"acme-prod"}
+    assert set(storage.projects) == {"projects/acme-billing"}
     assert "acme-dev" not in {request.project for request in proxy.requests()}
     written = new_client(emulator.url, "acme-prod").list_rows("acme-prod.shop.orders")
     assert [row["order_id"] for row in written] == [1]
@@ -620,7 +633,7 @@ def _impersonated() -> impersonated_credentials.Credentials:
 def test_f13_given_credentials_are_used_for_everything(
     make: Callable[[], Any],
     settings: WarehouseSettings,
-    storage_credentials: list[object],
+    storage: StorageUse,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -640,8 +653,8 @@ def test_f13_given_credentials_are_used_for_everything(
     assert {"upload", "jobs.insert:query", "tables.get", "tables.insert"} <= set(proxy.kinds())
     tokens = {request.headers.get("authorization") for request in proxy.requests()}
     assert tokens == {f"Bearer {_SECRET}"}
-    assert storage_credentials
-    assert all(each is credentials for each in storage_credentials)
+    assert storage.credentials
+    assert all(each is credentials for each in storage.credentials)
 
 
 def test_f13_credentials_are_never_shown(
