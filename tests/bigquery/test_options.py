@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import ibis
@@ -420,7 +420,15 @@ def test_another_shape_carries_over_what_is_set_on_the_table(
         )
         for field in client.get_table("shop.orders").schema
     ]
-    set_by_hand(client, schema=fields, description="By `hand`\n'n'.", labels={"owner": "person"})
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
+    set_by_hand(
+        client,
+        schema=fields,
+        description="By `hand`\n'n'.",
+        friendly_name="Orders",
+        labels={"owner": "person"},
+        expires=expires,
+    )
     proxy.clear()
 
     shop.run(whole(lambda: table_of(orders_of(2)).drop("amount"), labels={"team": "shop"}))
@@ -434,6 +442,8 @@ def test_another_shape_carries_over_what_is_set_on_the_table(
     assert table.labels == {"owner": "person", "team": "shop"}
     assert table.clustering_fields == ["day"]
     assert table.description == "By `hand`\n'n'."
+    assert "friendly_name='Orders'" in text
+    assert table.expires == expires
 
 
 @pytest.mark.parametrize("declared", [["AMOUNT", "day"], []], ids=["declared", "as it was"])

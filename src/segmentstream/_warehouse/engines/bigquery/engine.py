@@ -352,6 +352,8 @@ class BigQueryEngine(WarehouseEngine):
             cluster_by=cluster_by,
             options=sql.table_options(
                 description=options.description or found.description,
+                friendly_name=found.friendly_name,
+                expires=found.expires,
                 labels={**found.labels, **options.labels},
                 kms_key=key.kms_key_name if key else None,
             ),

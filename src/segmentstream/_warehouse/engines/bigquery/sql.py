@@ -8,7 +8,7 @@ the bare column, which is what lets BigQuery skip the other partitions and satis
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 
 import sqlglot as sg
 import sqlglot.expressions as sge
@@ -126,12 +126,23 @@ def recreate(
 
 
 def table_options(
-    *, description: str | None, labels: Mapping[str, str], kms_key: str | None
+    *,
+    description: str | None,
+    friendly_name: str | None,
+    labels: Mapping[str, str],
+    kms_key: str | None,
+    expires: datetime | None,
 ) -> dict[str, sge.Expression]:
     """Gives the options that a table has, for `recreate`."""
     options: dict[str, sge.Expression] = {}
     if description:
         options["description"] = sge.Literal.string(description)
+    if friendly_name:
+        options["friendly_name"] = sge.Literal.string(friendly_name)
+    if expires:
+        options["expiration_timestamp"] = sge.Introducer(
+            this=sge.Var(this="TIMESTAMP"), expression=sge.Literal.string(expires.isoformat(" "))
+        )
     if labels:
         pairs = [
             sge.Tuple(expressions=[sge.Literal.string(key), sge.Literal.string(value)])
