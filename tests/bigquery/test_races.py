@@ -305,7 +305,7 @@ def test_two_processes_that_make_one_table_at_once_both_succeed(
 
 
 @pytest.mark.parametrize(
-    ("name", "sql", "told"),
+    "case",
     [
         (
             "first write of dates",
@@ -336,20 +336,15 @@ def test_two_processes_that_make_one_table_at_once_both_succeed(
     ],
 )
 def test_a_table_that_is_made_meanwhile_in_another_way_is_refused(
-    proxy: Proxy,
-    server: Server,
-    engines: Callable[[], WarehouseEngine],
-    name: str,
-    sql: str,
-    told: str,
+    proxy: Proxy, server: Server, engines: Callable[[], WarehouseEngine], case: tuple[str, str, str]
 ) -> None:
     """What someone else made between the look and the making is neither filled nor emptied."""
-    engine, table = engines(), new_table(server)
+    (name, sql, told), engine, table = case, engines(), new_table(server)
 
     def meanwhile(call: Call) -> Answer:
         server.sql(sql.format(table=server.name(table)))
-        if "VIEW" not in sql:
-            server.insert(table, old_rows(9)) if "STRING)" not in sql else None
+        if "VIEW" not in sql and "STRING)" not in sql:
+            server.insert(table, old_rows(9))
         return call.forward()
 
     proxy.inject(meanwhile, on=lambda request: request.kind == "tables.insert")

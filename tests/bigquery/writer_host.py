@@ -8,6 +8,7 @@ child told, or null when it was killed.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -104,6 +105,8 @@ def main() -> None:
     # What a first write imports, once for all children.
     ibis.to_sql(ibis.memtable(pa.table({"n": [1]})).filter(ibis._.n > 0), dialect="bigquery")
     pq.write_table(pa.table({"n": [1]}), io.BytesIO())
+    create_engine(new_settings("http://127.0.0.1:1"))
+    gc.freeze()
     for line in sys.stdin:
         children = []
         for task in json.loads(line):
