@@ -282,7 +282,7 @@ class BigQueryEngine(WarehouseEngine):
             statements = [sql.replace_dates(*parts)]
         changed, counted = write.commit(
             sql.render(*statements),
-            sql.render(sql.count_by_date(write.table, slice_.day, slice_.dates)),
+            sql.count_by_date(write.table, slice_.day, slice_.dates),
             # Of several dates some may have been empty, and each of those could be doubled.
             decides=lambda deleted: deleted > 0 and len(slice_.dates) == 1,
         )
@@ -318,7 +318,7 @@ class BigQueryEngine(WarehouseEngine):
         found = self._tables.patch(found, plan, options)
         changed, counted = write.commit(
             sql.render(*sql.replace_rows(write.table, plan.columns, query)),
-            sql.render(sql.count_all(write.table)),
+            sql.count_all(write.table),
             decides=lambda deleted: deleted > 0,
         )
         return (changed.inserted or 0) if counted is None else counted[0][0], found

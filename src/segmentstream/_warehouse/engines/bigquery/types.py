@@ -5,6 +5,7 @@ https://docs.cloud.google.com/bigquery/docs/reference/standard-sql/data-types
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -155,6 +156,11 @@ def _scalar_of(field: SchemaField) -> dt.DataType:
         return dt.Struct({inner.name: _dtype_of(inner) for inner in field.fields})
     if kind in {"NUMERIC", "BIGNUMERIC"} and field.precision is not None:
         return dt.Decimal(field.precision, field.scale or 0)
+    return _named(kind)
+
+
+@functools.cache  # Ibis parses the name as SQL each time; tables have many columns, few types.
+def _named(kind: str) -> dt.DataType:
     try:
         dtype: dt.DataType = BigQueryType.from_string(kind)
     except (UnsupportedBackendType, NotImplementedError, KeyError, ValueError):

@@ -116,7 +116,7 @@ class Write:
         return sql.select_all(table, columns)
 
     def commit(
-        self, text: str, count: str, *, decides: Callable[[int], bool]
+        self, text: str, count: sge.Select, *, decides: Callable[[int], bool]
     ) -> tuple[Changed, list[tuple[Any, ...]] | None]:
         """Runs what commits, until the table holds one version of what was written.
 
@@ -213,9 +213,9 @@ class Write:
                 retryable=True,
             ) from error
 
-    def _count(self, text: str, attempt: int) -> list[tuple[Any, ...]]:
+    def _count(self, count: sge.Select, attempt: int) -> list[tuple[Any, ...]]:
         try:
-            return self.ask(text, f"count{attempt}")
+            return self.ask(sql.render(count), f"count{attempt}")
         except _UNREACHABLE as error:
             raise WarehouseConnectionError(
                 f"{self.table} was written, and it could not be checked whether another writer's "
