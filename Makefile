@@ -36,7 +36,7 @@ lint: $(VENV)/ready  ## Style, types and import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(VENV)/ready  ## Measure against plain DuckDB, Dagster and dagster-duckdb-pandas
+bench: $(VENV)/ready $(EMULATOR)/ready  ## Measure against plain DuckDB, Dagster and its IO managers for pandas
 	@$(BIN)/python benchmarks/run.py
 
 smoke-bigquery: $(VENV)/ready  ## Try BigQuery on a real project: PROJECT=... LOCATION=...

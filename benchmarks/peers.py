@@ -21,7 +21,7 @@ def ensure_peers() -> None:
     wanted = hashlib.sha256(_PINS.read_bytes()).hexdigest()
     if _MADE_FROM.is_file() and _MADE_FROM.read_text() == wanted and PEERS_PYTHON.exists():
         return
-    print("Making .venv-peers from constraints/peers.txt (about 60 packages, once)", flush=True)
+    print("Making .venv-peers from constraints/peers.txt (about 80 packages, once)", flush=True)
     _uv("venv", "--clear", "--python", str(PROJECT_PYTHON), str(_ENVIRONMENT))
     _uv("pip", "sync", "--python", str(PEERS_PYTHON), "--require-hashes", str(_PINS))
     _MADE_FROM.write_text(wanted)

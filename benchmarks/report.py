@@ -73,7 +73,7 @@ def as_markdown(
 def as_text(benchmark: Benchmark) -> str:
     """Writes one benchmark for a terminal."""
     goals = [
-        f"  {goal.name}: {goal.figure:.2f}{goal.unit} (goal: at most {goal.limit:g}{goal.unit}) "
+        f"  {goal.name}: {_shown(goal)} (goal: at most {goal.limit:g}{goal.unit}) "
         f"- {_outcome(goal)}"
         for goal in benchmark.goals
     ]
@@ -91,9 +91,15 @@ def _goal_row(goal: Goal) -> tuple[str, str, str, str]:
     return (
         goal.name,
         f"{goal.limit:g}{goal.unit}",
-        f"{goal.figure:.2f}{goal.unit}",
+        _shown(goal),
         _outcome(goal),
     )
+
+
+def _shown(goal: Goal) -> str:
+    """Writes a figure; one that was counted has no decimals."""
+    figure = str(goal.figure) if isinstance(goal.figure, int) else f"{goal.figure:.2f}"
+    return f"{figure}{goal.unit}"
 
 
 def _outcome(goal: Goal) -> str:
