@@ -133,14 +133,20 @@ def statements_told(first: tuple[int, int], later: tuple[int, int]) -> Fault:
     def fault(call: Call) -> Answer:
         parent = call.request.parameters["parentJobId"]
         inserted, deleted = first if "_commit1_" in parent else later
-        told = {"insertedRowCount": str(inserted), "deletedRowCount": str(deleted)}
-        child = {
-            "jobReference": {"projectId": "p", "jobId": "child", "location": "US"},
-            "configuration": {"query": {"query": "INSERT"}},
-            "statistics": {"query": {"dmlStats": told}},
-            "status": {"state": "DONE"},
+        statements = {
+            "INSERT": {"insertedRowCount": str(inserted)},
+            "TRUNCATE_TABLE": {"deletedRowCount": str(deleted)},
         }
-        return Answer.of(200, {"jobs": [child]})
+        children = [
+            {
+                "jobReference": {"projectId": "p", "jobId": f"child_{kind}", "location": "US"},
+                "configuration": {"query": {"query": kind}},
+                "statistics": {"query": {"statementType": kind, "dmlStats": told}},
+                "status": {"state": "DONE"},
+            }
+            for kind, told in statements.items()
+        ]
+        return Answer.of(200, {"jobs": children})
 
     return fault
 
