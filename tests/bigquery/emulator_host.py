@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import duckdb
 import sqlglot
@@ -35,6 +36,7 @@ from bqemulator.storage import sql_identifiers, type_map
 from bqemulator.storage.engine import DuckDBEngine
 from bqemulator.storage.sql_identifiers import quoted_schema, quoted_table_ref
 from bqemulator.types import geography
+from starlette.responses import JSONResponse
 
 RESULTS = "_bqemu_anonymous"  # the dataset that the emulator names as destination of every query
 
@@ -42,6 +44,7 @@ DETERMINISTIC = re.compile(r"\b(?:NOT\s+)?DETERMINISTIC\s+(?=LANGUAGE\b)")  # it
 WITHOUT_DML_STATS = "TEST_SERVER_WITHOUT_DML_STATS"  # leaves them out; the benchmarks set it
 
 IF_MATCH: ContextVar[str] = ContextVar("if_match", default="")
+STATEMENTS: dict[str, list[dict[str, Any]]] = {}  # by script: its statements as jobs
 EXTRAS: dict[tuple[str, str, str], dict[str, Any]] = {}  # by table: what the emulator would drop
 REMOVABLE = {
     "clustering": "clustering",
@@ -87,6 +90,7 @@ def mend_query_jobs() -> None:
         asked = {**config, "query": {k: v for k, v in query.items() if k != "writeDisposition"}}
         asked["query"]["query"] = DETERMINISTIC.sub("", query["query"])
         deleted = rows_to_delete(query["query"], project_id, ctx)
+        replaced = Replacement.of(query["query"], project_id, ctx)
         job = await handle(project_id, job_id, asked, ctx=ctx, **others)
         if isinstance(job, dict):  # a dry run
             return job
@@ -99,6 +103,8 @@ def mend_query_jobs() -> None:
                 "insertedRowCount": str(int(counts["numDmlAffectedRows"]) - deleted),
                 "deletedRowCount": str(deleted),
             }
+        if replaced is not None and job.error_result is None:
+            STATEMENTS[job_id] = replaced.statements(project_id, job_id)
         return job.model_copy(update={"configuration": told})
 
     jobs._handle_query_job = handle_query_job
@@ -119,6 +125,62 @@ def rows_to_delete(sql: str, project_id: str, ctx: Any) -> int | None:
     where = condition.sql(dialect="duckdb", identify=True)
     rows = f'SELECT count(*) FROM {name} AS "{target.alias_or_name}" WHERE {where}'
     return int(ctx.engine.execute(rows).fetchone()[0])
+
+
+class Replacement:
+    """The two statements of a transaction that deletes rows of a table and inserts others."""
+
+    def __init__(self, deletion: Any, target: Any, project_id: str, ctx: Any) -> None:
+        self._kind = (
+            "TRUNCATE_TABLE" if isinstance(deletion, sqlglot.exp.TruncateTable) else "DELETE"
+        )
+        self._table = (target.catalog or project_id, target.db, target.name)
+        self._ctx = ctx
+        self._before = count_rows(self._table, ctx)
+        self._deleted = self._before
+        if where := deletion.args.get("where"):
+            rows = quoted_table_ref(*self._table)
+            condition = where.sql(dialect="duckdb", identify=True)
+            counted = ctx.engine.execute(f"SELECT count(*) FROM {rows} {condition}").fetchone()
+            self._deleted = int(counted[0])
+
+    @classmethod
+    def of(cls, sql: str, project_id: str, ctx: Any) -> Replacement | None:
+        """Reads a script before it runs; None for another one."""
+        if not sql.startswith("BEGIN TRANSACTION") or WITHOUT_DML_STATS in os.environ:
+            return None
+        match sqlglot.parse(sql, read="bigquery"):
+            case [
+                _,
+                sqlglot.exp.TruncateTable() | sqlglot.exp.Delete() as deletion,
+                sqlglot.exp.Insert() as insert,
+                _,
+            ]:
+                target: Any = insert.find(sqlglot.exp.Table)
+                key = (target.catalog or project_id, target.db, target.name)
+                if ctx.catalog.get_table(*key) is not None:
+                    return cls(deletion, target, project_id, ctx)
+        return None
+
+    def statements(self, project_id: str, job_id: str) -> list[dict[str, Any]]:
+        """The jobs of the statements, once the script has run."""
+        inserted = count_rows(self._table, self._ctx) - (self._before - self._deleted)
+        counts = {self._kind: (0, self._deleted), "INSERT": (inserted, 0)}
+        return [
+            {
+                "jobReference": {"projectId": project_id, "jobId": f"{job_id}_{kind}"},
+                "configuration": {"query": {"query": kind}},
+                "status": {"state": "DONE"},
+                "statistics": {
+                    "parentJobId": job_id,
+                    "query": {
+                        "statementType": kind,
+                        "dmlStats": {"insertedRowCount": str(new), "deletedRowCount": str(gone)},
+                    },
+                },
+            }
+            for kind, (new, gone) in counts.items()
+        ]
 
 
 async def write_to_destination(
@@ -312,7 +374,7 @@ def quoted(name: str) -> str:
 def keep_what_tables_are_given() -> None:
     """Keeps what the emulator drops of a table, and minds If-Match."""
     make_app = server.create_app
-    server.create_app = lambda context: RememberIfMatch(make_app(context))
+    server.create_app = lambda context: Edge(make_app(context))
     from_rest, to_rest = tables._rest_to_table_meta, tables._table_to_rest
     tables._rest_to_table_meta = partial(table_from_rest, from_rest)
     tables._table_to_rest = partial(table_to_rest, to_rest)
@@ -320,15 +382,20 @@ def keep_what_tables_are_given() -> None:
         module.sync_created_table = partial(sync_created_table, module.sync_created_table)
 
 
-class RememberIfMatch:
-    """Tells the handler of a request which version of the table it is meant for."""
+class Edge:
+    """Tells a handler which version of a table it is meant for; lists the statements of scripts."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         IF_MATCH.set(dict(scope.get("headers", ())).get(b"if-match", b"").decode())
-        await self._app(scope, receive, send)
+        asked = dict(parse_qsl(scope.get("query_string", b"").decode()))
+        if parent := asked.get("parentJobId"):
+            answer = JSONResponse({"kind": "bigquery#jobList", "jobs": STATEMENTS.get(parent, [])})
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 def table_from_rest(  # noqa: PLR0917  # as the emulator calls it

@@ -32,8 +32,13 @@ from bigquery.emulator import Emulator
 from bigquery.fixtures import new_settings
 from bigquery.proxy import Answer, Call, Fault, Proxy, Request, fail_job
 from bigquery.writers import running_writers
-from segmentstream._core.errors import SegmentStreamError, WarehouseMaterializationError
+from segmentstream._core.errors import (
+    SegmentStreamError,
+    WarehouseConnectionError,
+    WarehouseMaterializationError,
+)
 from segmentstream._warehouse.engine import WarehouseEngine, WriteResult
+from segmentstream._warehouse.engines.bigquery import writing
 from segmentstream._warehouse.registry import create_engine
 from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream._warehouse.tables import TableRef
@@ -227,6 +232,23 @@ def test_rows_that_keep_coming_end_the_write_with_an_error_that_can_be_retried(
     proxy.heal()
     assert OPERATIONS[name].write(engine, source_of(engine), table).rows
     assert server.state(table) == sorted(OPERATIONS[name].new)
+
+
+def test_a_script_whose_statements_are_not_listed_is_never_taken_for_alone(
+    proxy: Proxy,
+    server: Server,
+    engines: Callable[[], WarehouseEngine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the numbers of its statements a commit proves nothing, and a doubled table is not told as one."""
+    monkeypatch.setattr(writing, "_LISTING_PAUSE_SECONDS", 0.01)
+    engine, table = engines(), new_table(server)
+    proxy.inject(lambda _: Answer.of(200, {"jobs": []}), on="jobs.list", always=True)
+    first = OPERATIONS["first write of a table"]
+    ending = ending_of(lambda: first.write(engine, source_of(engine), table))
+    assert isinstance(ending.error, WarehouseConnectionError)
+    assert "was written, and it could not be checked" in ending.text
+    assert server.state(table) == sorted(first.new)
 
 
 def test_a_second_commit_that_fails_tells_that_rows_are_there(

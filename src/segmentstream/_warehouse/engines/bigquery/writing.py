@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote
 
@@ -36,6 +36,8 @@ from segmentstream._warehouse.tables import TableRef
 from segmentstream._warehouse.writes import STRAY_DATE
 
 _log = logging.getLogger(__name__)
+_LISTINGS = 5
+_LISTING_PAUSE_SECONDS = 0.5
 _COMMITS = 4  # One, and three more when another first writer landed at the same moment.
 _UNREACHABLE = (GoogleAPIError, WarehouseConnectionError, *TRANSPORT_ERRORS)
 
@@ -70,7 +72,7 @@ class Changed:
         """Says whether the rows counted afterwards are those of this commit alone."""
         if self.inserted is not None:
             return present == self.inserted
-        return self.affected is None or present <= self.affected
+        return self.affected is not None and present <= self.affected
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,6 +150,8 @@ class Write:
             if changed.explains(sum(row[-1] for row in present)):
                 return changed, present
             _log.info("%s: another writer came at the same moment; writing again.", self.work.name)
+        if changed.inserted is None:
+            raise self._unchecked("BigQuery does not say how many rows were inserted")
         raise WarehouseMaterializationError(
             f"{self.table} was written {_COMMITS} times, and each time it held other rows "
             "afterwards than were written.",
@@ -190,15 +194,18 @@ class Write:
     def _changed(self, job: QueryJob) -> Changed:
         if job.dml_stats is not None or job.statement_type != "SCRIPT":
             return Changed.of(job)
-        try:
-            statements = self.jobs.children(job)
-        except _UNREACHABLE as error:
-            # The script has committed; what it did can be counted.
-            _log.warning("%s: the statements of %s: %s", self.work.name, job.job_id, error)
-            return Changed()
-        kinds = {statement.statement_type for statement in statements}
-        is_whole = "INSERT" in kinds and bool(kinds & {"DELETE", "TRUNCATE_TABLE"})
-        return Changed.of(*statements) if is_whole else Changed()
+        for _ in range(_LISTINGS):
+            try:
+                statements = self.jobs.children(job)
+            except _UNREACHABLE as error:
+                # The script has committed all the same.
+                _log.warning("%s: the statements of %s: %s", self.work.name, job.job_id, error)
+                break
+            kinds = {statement.statement_type for statement in statements}
+            if "INSERT" in kinds and kinds & {"DELETE", "TRUNCATE_TABLE"}:
+                return Changed.of(*statements)
+            sleep(_LISTING_PAUSE_SECONDS)
+        return Changed()
 
     def _commit(self, text: str, attempt: int) -> QueryJob:
         try:
@@ -217,12 +224,15 @@ class Write:
         try:
             return self.ask(sql.render(count), f"count{attempt}")
         except _UNREACHABLE as error:
-            raise WarehouseConnectionError(
-                f"{self.table} was written, and it could not be checked whether another writer's "
-                f"rows have come beside it at the same moment: {error}",
-                "Run it again: that replaces whatever is there.",
-                retryable=True,
-            ) from error
+            raise self._unchecked(error) from error
+
+    def _unchecked(self, why: object) -> WarehouseConnectionError:
+        return WarehouseConnectionError(
+            f"{self.table} was written, and it could not be checked whether another writer's rows "
+            f"have come beside it at the same moment: {why}",
+            "Run it again: that replaces whatever is there.",
+            retryable=True,
+        )
 
 
 def _link(work: Work) -> dict[str, str]:
