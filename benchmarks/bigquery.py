@@ -390,7 +390,7 @@ def _commits(side: str, purchases_of: Callable[[Any], Any]) -> dict[str, _Case]:
             found, query = super()._prepare_dates(write, rows, plan, *rest)
             if write.found is None:  # a new table is staged anyway
                 return found, query
-            return found, self._stage(write, [], query, plan.columns)
+            return found, write.stage([], query, plan.columns)
 
     project = _project(side)
     source = TableRef(catalog=project, namespace="bronze", name="large")
