@@ -1,0 +1,145 @@
+"""The commands of the service, and the place where its parts are put together.
+
+    python -m segmentstream_connections_runtime inspect manifest.json
+    python -m segmentstream_connections_runtime serve
+
+Both run in the workspace's `connections/` folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection
+from segmentstream_connections_runtime.settings import ServiceSettings, SettingsError
+
+_FILE = "connections.py"
+_MANIFEST_VERSION = 1
+
+
+class _CannotRunError(Exception):
+    """Says why a command cannot run, for a person."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; 0 when it went well, 1 when it could not run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m segmentstream_connections_runtime",
+        description="The OAuth service of the connections declared in connections.py.",
+        epilog="Run it in the workspace's connections folder.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    inspect = commands.add_parser("inspect", help="write the declarations as JSON")
+    inspect.add_argument("manifest", type=Path, help="the file to write")
+    commands.add_parser("serve", help="serve on PORT, 8080 when it is not set")
+    asked = parser.parse_args(arguments)
+    try:
+        connections = load_connections(Path.cwd())
+        if asked.command == "inspect":
+            write_manifest(asked.manifest, connections)
+        else:
+            serve(connections, ServiceSettings.from_environ(os.environ))
+    except (_CannotRunError, SettingsError, ConnectionDeclarationError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def load_connections(folder: Path) -> tuple[OAuth2Connection, ...]:
+    """Loads the declarations of a folder."""
+    path = folder / _FILE
+    if not path.is_file():
+        nested = folder / "connections" / _FILE
+        hint = (
+            f"Change into {nested.parent.name}/ and run it there."
+            if nested.is_file()
+            else "Run it in the folder that holds it."
+        )
+        raise _CannotRunError(f"There is no {_FILE} in this folder. {hint}")
+    declared = runpy.run_path(str(path)).get("connections")
+    if not isinstance(declared, Sequence) or not all(
+        isinstance(each, OAuth2Connection) for each in declared
+    ):
+        raise _CannotRunError(
+            f"{_FILE} declares no `connections`. Write connections = (OAuth2Connection(...),)."
+        )
+    keys = [connection.key for connection in declared]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise _CannotRunError(
+            f"{_FILE} declares more than one connection of the key {', '.join(twice)}. Give each "
+            "its own key."
+        )
+    return tuple(declared)
+
+
+def write_manifest(path: Path, connections: Sequence[OAuth2Connection]) -> None:
+    """Writes the declarations as versioned JSON; references stay references."""
+    manifest = {
+        "version": _MANIFEST_VERSION,
+        "connections": [
+            {
+                "key": each.key,
+                "name": each.name,
+                "provider": each.provider,
+                "authorizationUrl": each.authorization_url,
+                "tokenUrl": each.token_url,
+                "clientId": {"secret": each.client_id.name},
+                "clientSecret": {"secret": each.client_secret.name},
+                "scopes": list(each.scopes),
+                "authorizationParameters": dict(each.authorization_parameters),
+                "tokenParameters": dict(each.token_parameters),
+                "clientAuthentication": each.client_authentication,
+                "pkce": each.pkce,
+                "requireRefreshToken": each.require_refresh_token,
+            }
+            for each in connections
+        ],
+    }
+    path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+
+
+def serve(connections: Sequence[OAuth2Connection], settings: ServiceSettings) -> None:
+    """Serves until it is told to stop."""
+    import uvicorn  # noqa: PLC0415 - `inspect` needs none of these
+
+    from segmentstream_connections_runtime.app import (  # noqa: PLC0415
+        log_to_standard_error,
+        make_app,
+    )
+    from segmentstream_connections_runtime.http import ProviderClient  # noqa: PLC0415
+    from segmentstream_connections_runtime.oauth import OAuthClient  # noqa: PLC0415
+    from segmentstream_connections_runtime.secrets.environment import (  # noqa: PLC0415
+        EnvironmentSecrets,
+    )
+    from segmentstream_connections_runtime.service import ConnectionService  # noqa: PLC0415
+    from segmentstream_connections_runtime.tokens import BODY_BYTES  # noqa: PLC0415
+
+    log_to_standard_error()
+    provider = ProviderClient(
+        seconds=settings.provider_seconds,
+        body_bytes=BODY_BYTES,
+        allows_private=settings.allows_private_providers,
+        ca_file=settings.ca_file,
+    )
+    secrets = EnvironmentSecrets(os.environ)
+    service = ConnectionService(connections, OAuthClient(provider, secrets), secrets)
+    uvicorn.run(
+        make_app(service, provider, settings),
+        host=settings.host,
+        port=settings.port,
+        access_log=False,
+        server_header=False,
+        log_config=None,
+        timeout_graceful_shutdown=round(settings.drain_seconds),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

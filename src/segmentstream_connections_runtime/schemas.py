@@ -1,0 +1,106 @@
+"""The requests and answers of the HTTP interface, in camelCase; imports pydantic and the errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic.alias_generators import to_camel
+
+from segmentstream_connections_runtime.errors import Code, ServiceError
+
+_CHALLENGE = r"^[A-Za-z0-9_-]{43}$"  # RFC 7636 section 4.2, S256
+_VERIFIER = r"^[A-Za-z0-9._~-]{43,128}$"  # RFC 7636 section 4.1
+_VISIBLE = r"^[\x21-\x7e]+$"
+_URI = re.compile(r"[\x21-\x7e]{1,2048}")
+
+
+def _redirect_uri(value: str) -> str:
+    """Accepts https addresses, and http ones of a loopback host (RFC 8252 section 7.3)."""
+    if not _URI.fullmatch(value) or "#" in value or "\\" in value:
+        raise ValueError("no address")
+    parts = urlsplit(value)
+    host = parts.hostname or ""
+    is_loopback = host in {"127.0.0.1", "::1", "localhost"}
+    if (
+        "@" in parts.netloc
+        or not host
+        or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback))
+    ):
+        raise ValueError("no address")
+    return value
+
+
+RedirectUri = Annotated[str, AfterValidator(_redirect_uri)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, alias_generator=to_camel,
+        validate_by_alias=True, hide_input_in_errors=True,
+    )  # fmt: skip
+
+
+class _Answer(_Message):
+    model_config = ConfigDict(validate_by_name=True)
+
+
+class StartRequest(_Message):
+    """Asks for the address that a person is sent to."""
+
+    redirect_uri: RedirectUri
+    state: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=_VISIBLE)]
+    code_challenge: Annotated[str, StringConstraints(pattern=_CHALLENGE)] | None = None
+
+
+class StartAnswer(_Answer):
+    """Is that address."""
+
+    authorization_url: str
+
+
+class ExchangeRequest(_Message):
+    """Brings the code that the provider gave."""
+
+    code: Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=_VISIBLE)]
+    redirect_uri: RedirectUri
+    code_verifier: Annotated[str, StringConstraints(pattern=_VERIFIER)] | None = None
+
+
+class RefreshRequest(_Message):
+    """Brings the refresh token of a token set."""
+
+    refresh_token: Annotated[
+        str, StringConstraints(min_length=1, max_length=16384, pattern=_VISIBLE)
+    ]
+
+
+class TokenSetAnswer(_Answer):
+    """Is a token set."""
+
+    access_token: str
+    refresh_token: str | None
+    token_type: str
+    expires_in: int | None
+    scopes: list[str]
+    missing_scopes: list[str]
+    metadata: dict[str, str | int | bool]
+
+
+def read_json[M: _Message](kind: type[M], body: bytes) -> M:
+    """Reads a request.
+
+    Raises:
+        ServiceError: It is not of that form; the detail names fields, never values.
+    """
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        # Names of fields that are declared; what else the caller wrote is not repeated.
+        known = {to_camel(name) for name in kind.model_fields}
+        wrong = sorted({str(part) for each in error.errors() for part in each["loc"][:1]} & known)
+        raise ServiceError(
+            Code.INVALID_REQUEST, f"Wrong: {', '.join(wrong)}." if wrong else ""
+        ) from None

@@ -1,0 +1,90 @@
+"""What the service does for a caller: identical requests share one call, none is left half-way.
+
+Imports `connections`, `oauth` and the errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from segmentstream.connections import OAuth2Connection
+from segmentstream_connections_runtime.errors import Code, ServiceError
+from segmentstream_connections_runtime.oauth import Granted, OAuthClient
+from segmentstream_connections_runtime.secrets.base import SecretResolver
+
+
+class ConnectionService:
+    """Authorizes, exchanges and refreshes for the declared connections."""
+
+    def __init__(
+        self,
+        connections: Iterable[OAuth2Connection],
+        oauth: OAuthClient,
+        secrets: SecretResolver,
+    ) -> None:
+        self._connections = {connection.key: connection for connection in connections}
+        self._oauth = oauth
+        self._secrets = secrets
+        self._under_way: dict[str, asyncio.Task[Granted]] = {}
+
+    def start(self, key: str, *, redirect_uri: str, state: str, code_challenge: str | None) -> str:
+        """Gives the address that a person is sent to."""
+        return self._oauth.authorization_url(
+            self._find(key), redirect_uri=redirect_uri, state=state, code_challenge=code_challenge
+        )
+
+    async def exchange(
+        self, key: str, *, code: str, redirect_uri: str, verifier: str | None
+    ) -> Granted:
+        """Exchanges a code; the same code under way is not sent twice."""
+        connection = self._find(key)
+        return await self._once(
+            ("exchange", key, code, redirect_uri, verifier or ""),
+            lambda: self._oauth.exchange(
+                connection, code=code, redirect_uri=redirect_uri, verifier=verifier
+            ),
+        )
+
+    async def refresh(self, key: str, *, refresh_token: str) -> Granted:
+        """Renews tokens; the same refresh token under way is not sent twice."""
+        connection = self._find(key)
+        return await self._once(
+            ("refresh", key, refresh_token),
+            lambda: self._oauth.refresh(connection, refresh_token=refresh_token),
+        )
+
+    def missing(self) -> list[str]:
+        """Names what is missing for the declared connections, such as variables, each once."""
+        references = [
+            reference
+            for connection in self._connections.values()
+            for reference in (connection.client_id, connection.client_secret)
+        ]
+        missing = (self._secrets.missing(reference) for reference in references)
+        return sorted({name for name in missing if name})
+
+    async def drain(self, seconds: float) -> None:
+        """Lets token requests under way end: their answers may hold the only copy of a token."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=seconds)
+
+    def _find(self, key: str) -> OAuth2Connection:
+        if key not in self._connections:
+            raise ServiceError(Code.CONNECTION_NOT_FOUND)
+        return self._connections[key]
+
+    async def _once(
+        self, parts: tuple[str, ...], work: Callable[[], Coroutine[Any, Any, Granted]]
+    ) -> Granted:
+        # The parts hold secrets; what stays in memory beyond the request is their digest.
+        identity = hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+        task = self._under_way.get(identity)
+        if task is None:
+            task = asyncio.create_task(work())
+            self._under_way[identity] = task
+            task.add_done_callback(lambda _: self._under_way.pop(identity, None))
+        # A caller that hangs up is not the only one, and does not stop a request half-way.
+        return await asyncio.shield(task)

@@ -1,0 +1,92 @@
+"""How the service runs, read once from variables; imports the service's errors only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+PORT_VARIABLE = "PORT"
+HOST_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_HOST"
+TOKEN_HASH_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_BEARER_SHA256"  # noqa: S105 - names a variable
+CLOUD_RUN_VARIABLE = "K_SERVICE"  # set by Cloud Run, whose front end has checked the caller
+ALLOW_PRIVATE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_ALLOW_PRIVATE_PROVIDERS"
+CA_FILE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_CA_FILE"
+
+_PORTS = range(1, 65536)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class SettingsError(Exception):
+    """Says which variable cannot work, in two sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """Says how the service runs.
+
+    Attributes:
+        host: The address it listens on.
+        port: The port it listens on.
+        bearer_sha256: SHA-256 of the token that callers send, in hexadecimal; None where none is
+            asked for.
+        is_behind_cloud_run: Whether Cloud Run's front end has checked the caller.
+        allows_private_providers: Whether a provider may live at a private or local address.
+        ca_file: A file of certificates that are trusted besides the usual ones.
+        provider_seconds: How long one request to a provider may take in all.
+        drain_seconds: How long requests under way may take once the service is told to stop.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    bearer_sha256: str | None = field(default=None, repr=False)
+    is_behind_cloud_run: bool = False
+    allows_private_providers: bool = False
+    ca_file: str | None = None
+    provider_seconds: float = 20.0
+    drain_seconds: float = 10.0
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> ServiceSettings:
+        """Reads the settings from variables.
+
+        Raises:
+            SettingsError: One of them cannot work, or the service would listen to the network
+                without asking callers who they are.
+        """
+        port = environ.get(PORT_VARIABLE, "8080")
+        if not port.isascii() or not port.isdecimal() or int(port) not in _PORTS:
+            raise SettingsError(
+                f"{PORT_VARIABLE} is {port!r}, no port. Give a number from 1 to 65535."
+            )
+        digest = environ.get(TOKEN_HASH_VARIABLE) or None
+        if digest is not None and not _SHA256.fullmatch(digest):
+            raise SettingsError(
+                f"{TOKEN_HASH_VARIABLE} is no SHA-256 in hexadecimal. Give the 64 digits that "
+                '`printf %s "$TOKEN" | sha256sum` prints; never the token itself.'
+            )
+        is_behind_cloud_run = bool(environ.get(CLOUD_RUN_VARIABLE))
+        host = environ.get(HOST_VARIABLE) or ("0.0.0.0" if is_behind_cloud_run else "127.0.0.1")  # noqa: S104
+        if not _is_loopback(host) and not (is_behind_cloud_run or digest):
+            raise SettingsError(
+                f"{HOST_VARIABLE} is {host!r}, which the network reaches, and no caller would be "
+                f"asked who it is. Set {TOKEN_HASH_VARIABLE}, or listen on 127.0.0.1."
+            )
+        return cls(
+            host=host,
+            port=int(port),
+            bearer_sha256=digest,
+            is_behind_cloud_run=is_behind_cloud_run,
+            allows_private_providers=environ.get(ALLOW_PRIVATE_VARIABLE) == "true",
+            ca_file=environ.get(CA_FILE_VARIABLE) or None,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
