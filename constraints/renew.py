@@ -25,7 +25,16 @@ COMMON = [
 
 def main() -> None:
     """Resolves each set anew."""
-    compile_set("dev.txt", ["pyproject.toml", "--extra=duckdb", "--extra=bigquery", "--extra=connections", "--group=dev"])
+    compile_set(
+        "dev.txt",
+        [
+            "pyproject.toml",
+            "--extra=duckdb",
+            "--extra=bigquery",
+            "--extra=connections",
+            "--group=dev",
+        ],
+    )
     uv = re.search(r"^uv==\S+", (HERE / "dev.txt").read_text(), re.MULTILINE)
     if uv is None:
         sys.exit("constraints/dev.txt does not pin uv, which installs the others.")

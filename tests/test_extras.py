@@ -17,7 +17,7 @@ pytestmark = pytest.mark.extras
 # What a base installation does not have without the extra.
 _MODULES = {
     "bigquery": ("google.cloud.bigquery",),
-    "connections": ("authlib", "httpx", "starlette", "uvicorn"),
+    "connections": ("httpx", "joserfc", "starlette", "uvicorn"),
     "duckdb": ("duckdb",),
 }
 _REALLY_MISSING = os.environ.get("SEGMENTSTREAM_TEST_MISSING_EXTRA")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import logging
 import secrets
@@ -18,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from segmentstream_connections_runtime.callers import Callers
 from segmentstream_connections_runtime.endpoints import routes
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.http import ProviderClient
@@ -34,7 +33,10 @@ _CODES_OF_STATUS = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED}
 
 
 def make_app(
-    service: ConnectionService, provider: ProviderClient, settings: ServiceSettings
+    service: ConnectionService,
+    provider: ProviderClient,
+    callers: Callers,
+    settings: ServiceSettings,
 ) -> ASGIApp:
     """Composes the application."""
 
@@ -54,15 +56,15 @@ def make_app(
         },
     )
     app.state.service = service
-    return _Edge(app, settings)
+    return _Edge(app, callers)
 
 
 class _Edge:
     """Checks the caller, adds the headers of every answer and logs each request once."""
 
-    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
         self._app = app
-        self._digest = settings.bearer_sha256
+        self._callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,10 +84,17 @@ class _Edge:
             await send(message)
 
         try:
-            if scope["path"] in _OPEN or self._is_known(scope):
-                await self._app(scope, receive, send_on)
-            else:
-                await error_response(ServiceError(Code.UNAUTHORIZED))(scope, receive, send_on)
+            if scope["path"] not in _OPEN:
+                await self._callers.check(
+                    {
+                        name.decode("latin-1"): value.decode("latin-1")
+                        for name, value in scope["headers"]
+                    }
+                )
+            await self._app(scope, receive, send_on)
+        except ServiceError as error:
+            # Only the check raises it here: the application answers its own.
+            await error_response(error, request_id)(scope, receive, send_on)
         finally:
             told = {
                 "request_id": request_id,
@@ -95,14 +104,6 @@ class _Edge:
                 "milliseconds": round((time.monotonic() - started) * 1000),
             }
             _log.info("request", extra={"fields": told | scope["state"].get("told", {})})
-
-    def _is_known(self, scope: Scope) -> bool:
-        if self._digest is None:
-            return True
-        headers = dict(scope["headers"])
-        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
-        digest = hashlib.sha256(token.strip()).hexdigest()
-        return kind.lower() == b"bearer" and hmac.compare_digest(digest, self._digest)
 
 
 def error_response(error: ServiceError, request_id: str | None = None) -> Response:

@@ -76,9 +76,17 @@ class ProviderClient:
         Raises:
             ServiceError: It could not be reached, took too long or answered with too much.
         """
+        return await self._send("POST", url, content=content, headers=dict(headers))
+
+    async def get(self, url: str) -> Answer:
+        """Gets a public document, as `post`."""
+        return await self._send("GET", url)
+
+    # What httpx takes for a request.
+    async def _send(self, method: str, url: str, **request: Any) -> Answer:
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._post(url, content, headers)
+                return await self._answer(method, url, **request)
         except TimeoutError:
             raise ServiceError(Code.PROVIDER_UNAVAILABLE, "It took too long.") from None
         except httpx.HTTPError as error:
@@ -89,8 +97,8 @@ class ProviderClient:
         """Closes the connections."""
         await self._client.aclose()
 
-    async def _post(self, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
-        async with self._client.stream("POST", url, content=content, headers=dict(headers)) as got:
+    async def _answer(self, method: str, url: str, **request: Any) -> Answer:
+        async with self._client.stream(method, url, **request) as got:
             size = sum(len(name) + len(value) for name, value in got.headers.raw)
             if size > _HEADER_BYTES:
                 raise ServiceError(Code.PROVIDER_UNREADABLE, "Its headers are too long.")

@@ -10,6 +10,10 @@ from ipaddress import ip_address
 PORT_VARIABLE = "PORT"
 HOST_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_HOST"
 TOKEN_HASH_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_BEARER_SHA256"  # noqa: S105 - names a variable
+OIDC_ISSUER_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_OIDC_ISSUER"
+OIDC_AUDIENCE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_OIDC_AUDIENCE"
+OIDC_KEYS_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_OIDC_KEYS_URL"
+OIDC_SUBJECTS_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_OIDC_SUBJECTS"
 CLOUD_RUN_VARIABLE = "K_SERVICE"  # set by Cloud Run, whose front end has checked the caller
 ALLOW_PRIVATE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_ALLOW_PRIVATE_PROVIDERS"
 CA_FILE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_CA_FILE"
@@ -23,6 +27,24 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OidcSettings:
+    """Says whose identity tokens are accepted.
+
+    Attributes:
+        issuer: The `iss` of a token.
+        audience: The `aud` of a token: this service.
+        keys_url: Where the issuer publishes its keys.
+        subjects: The `sub` values or verified addresses that may call; everyone of the issuer when
+            empty.
+    """
+
+    issuer: str
+    audience: str
+    keys_url: str
+    subjects: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     """Says how the service runs.
 
@@ -31,6 +53,7 @@ class ServiceSettings:
         port: The port it listens on.
         bearer_sha256: SHA-256 of the token that callers send, in hexadecimal; None where none is
             asked for.
+        oidc: Whose identity tokens are accepted; None where none is asked for.
         is_behind_cloud_run: Whether Cloud Run's front end has checked the caller.
         allows_private_providers: Whether a provider may live at a private or local address.
         ca_file: A file of certificates that are trusted besides the usual ones.
@@ -41,6 +64,7 @@ class ServiceSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     bearer_sha256: str | None = field(default=None, repr=False)
+    oidc: OidcSettings | None = None
     is_behind_cloud_run: bool = False
     allows_private_providers: bool = False
     ca_file: str | None = None
@@ -66,21 +90,44 @@ class ServiceSettings:
                 f"{TOKEN_HASH_VARIABLE} is no SHA-256 in hexadecimal. Give the 64 digits that "
                 '`printf %s "$TOKEN" | sha256sum` prints; never the token itself.'
             )
+        oidc = _oidc(environ)
         is_behind_cloud_run = bool(environ.get(CLOUD_RUN_VARIABLE))
         host = environ.get(HOST_VARIABLE) or ("0.0.0.0" if is_behind_cloud_run else "127.0.0.1")  # noqa: S104
-        if not _is_loopback(host) and not (is_behind_cloud_run or digest):
+        if not _is_loopback(host) and not (is_behind_cloud_run or digest or oidc):
             raise SettingsError(
                 f"{HOST_VARIABLE} is {host!r}, which the network reaches, and no caller would be "
-                f"asked who it is. Set {TOKEN_HASH_VARIABLE}, or listen on 127.0.0.1."
+                f"asked who it is. Set {TOKEN_HASH_VARIABLE} or {OIDC_ISSUER_VARIABLE}, or listen "
+                "on 127.0.0.1."
             )
         return cls(
             host=host,
             port=int(port),
             bearer_sha256=digest,
+            oidc=oidc,
             is_behind_cloud_run=is_behind_cloud_run,
             allows_private_providers=environ.get(ALLOW_PRIVATE_VARIABLE) == "true",
             ca_file=environ.get(CA_FILE_VARIABLE) or None,
         )
+
+
+def _oidc(environ: Mapping[str, str]) -> OidcSettings | None:
+    issuer = environ.get(OIDC_ISSUER_VARIABLE)
+    if not issuer:
+        return None
+    audience, keys_url = environ.get(OIDC_AUDIENCE_VARIABLE), environ.get(OIDC_KEYS_VARIABLE)
+    if not audience or not keys_url:
+        raise SettingsError(
+            f"{OIDC_ISSUER_VARIABLE} is set, and {OIDC_AUDIENCE_VARIABLE} or {OIDC_KEYS_VARIABLE} "
+            "is not. Without an audience a token meant for another service would be accepted: set "
+            "both."
+        )
+    subjects = environ.get(OIDC_SUBJECTS_VARIABLE, "").split(",")
+    return OidcSettings(
+        issuer=issuer,
+        audience=audience,
+        keys_url=keys_url,
+        subjects=frozenset(filter(None, map(str.strip, subjects))),
+    )
 
 
 def _is_loopback(host: str) -> bool:
