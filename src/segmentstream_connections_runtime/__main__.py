@@ -96,7 +96,7 @@ def write_manifest(path: Path, connections: Sequence[OAuth2Connection]) -> None:
                 "authorizationUrl": each.authorization_url,
                 "tokenUrl": each.token_url,
                 "clientId": {"secret": each.client_id.name},
-                "clientSecret": {"secret": each.client_secret.name},
+                "clientSecret": each.client_secret and {"secret": each.client_secret.name},
                 "scopes": list(each.scopes),
                 "authorizationParameters": dict(each.authorization_parameters),
                 "tokenParameters": dict(each.token_parameters),

@@ -114,12 +114,15 @@ class OAuthClient:
         self, connection: OAuth2Connection, grant: Grant, pairs: list[tuple[str, str]]
     ) -> TokenSet:
         client_id = self._secrets.resolve(connection.client_id)
-        client_secret = self._secrets.resolve(connection.client_secret)
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         pairs = [("grant_type", grant), *pairs, *connection.token_parameters.items()]
-        if connection.client_authentication == "client_secret_basic":
+        if connection.client_secret is None:
+            pairs.append(("client_id", client_id.reveal()))
+        elif connection.client_authentication == "client_secret_basic":
+            client_secret = self._secrets.resolve(connection.client_secret)
             headers["Authorization"] = _basic(client_id, client_secret)
         else:
+            client_secret = self._secrets.resolve(connection.client_secret)
             pairs += [("client_id", client_id.reveal()), ("client_secret", client_secret.reveal())]
         answer: Answer = await self._provider.post(
             connection.token_url,

@@ -62,6 +62,7 @@ class ConnectionService:
             reference
             for connection in self._connections.values()
             for reference in (connection.client_id, connection.client_secret)
+            if reference is not None
         ]
         missing = (self._secrets.missing(reference) for reference in references)
         return sorted({name for name in missing if name})

@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connections.declarations import declared, fields_of, refusal
 from segmentstream._core.errors import SegmentStreamError
-from segmentstream.connections import (
-    ConnectionDeclarationError,
-    OAuth2Connection,
-    SecretReference,
-    secret_ref,
-)
+from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection, SecretReference
 from segmentstream.connections._oauth2 import _RULES, check_unique_keys
 
 patient = settings(deadline=None)  # a busy machine is no failure
@@ -42,31 +38,6 @@ RUNTIME_FIELDS = [
     "State",
     "CLIENT_ID",
 ]
-
-
-def fields_of(**changes: object) -> dict[str, Any]:
-    """Gives the fields of a correct declaration; Any, since tests put every wrong type in."""
-    return {
-        "key": "google_ads",
-        "name": "Google Ads",
-        "provider": "google",
-        "authorization_url": "https://accounts.google.com/o/oauth2/v2/auth",
-        "token_url": "https://oauth2.googleapis.com/token",
-        "client_id": secret_ref("google-oauth-client-id"),
-        "client_secret": secret_ref("google-oauth-client-secret"),
-        "scopes": ["https://www.googleapis.com/auth/adwords"],
-        "authorization_parameters": {"access_type": "offline", "prompt": "consent"},
-    } | changes
-
-
-def declared(**changes: object) -> OAuth2Connection:
-    return OAuth2Connection(**fields_of(**changes))
-
-
-def refusal(**changes: object) -> ConnectionDeclarationError:
-    with pytest.raises(ConnectionDeclarationError) as caught:
-        declared(**changes)
-    return caught.value
 
 
 def kept_or_refused(*, token_url: str) -> str:

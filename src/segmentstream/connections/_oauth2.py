@@ -1,13 +1,17 @@
-"""The declaration of an OAuth 2.0 login; no I/O and no protocol. Imports `_core` and its rules."""
+"""The declaration of an OAuth 2.0 login; no I/O and no protocol. Imports `_core` and the rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Final, NotRequired, TypedDict, Unpack
 
 from segmentstream._core.errors import ConnectionDeclarationError
 from segmentstream._core.names import CONNECTION_KEY
+from segmentstream.connections import _addresses as addresses
+from segmentstream.connections import _answers as answers
+from segmentstream.connections import _combinations as combinations
+from segmentstream.connections import _parameters as parameters
 from segmentstream.connections import _rules as rules
 from segmentstream.connections._secrets import SecretReference
 
@@ -21,13 +25,30 @@ class _Declared(TypedDict):
     authorization_url: str
     token_url: str
     client_id: SecretReference
-    client_secret: SecretReference
+    client_secret: NotRequired[SecretReference | None]
     scopes: Sequence[str]
     authorization_parameters: NotRequired[Mapping[str, str]]
     token_parameters: NotRequired[Mapping[str, str]]
     client_authentication: NotRequired[rules.ClientAuthentication]
     pkce: NotRequired[bool]
     require_refresh_token: NotRequired[bool]
+    basic_encoding: NotRequired[rules.BasicEncoding]
+    client_id_parameter: NotRequired[str]
+    code_parameter: NotRequired[str]
+    scope_separator: NotRequired[str]
+    implied_scopes: NotRequired[Mapping[str, Sequence[str]]]
+    resource: NotRequired[Sequence[str]]
+    token_request_format: NotRequired[rules.TokenRequestFormat]
+    refresh_url: NotRequired[str | None]
+    refresh_parameters: NotRequired[Mapping[str, str]]
+    url_variables: NotRequired[Sequence[str]]
+    token_path: NotRequired[Sequence[str]]
+    success_field: NotRequired[str | None]
+    success_value: NotRequired[str | int | bool]
+    zero_expiry: NotRequired[answers.ZeroExpiry]
+    expiry_unit: NotRequired[answers.ExpiryUnit]
+    default_lifetime_seconds: NotRequired[int | None]
+    metadata_fields: NotRequired[Sequence[str]]
 
 
 # The generated __init__ would answer a misspelt or a missing field with TypeError, and a list of
@@ -38,7 +59,8 @@ class OAuth2Connection:
     """Declares a login by authorization code (RFC 6749 section 4.1) as data that cannot change.
 
     Making one authorizes nothing, opens nothing and resolves no secret. Every field is given by
-    name.
+    name. The defaults are right for a server that keeps to the standard; the fields from
+    `basic_encoding` on say how a provider differs.
 
     Attributes:
         key: The stable identifier: a lowercase letter, then up to 63 lowercase letters, digits
@@ -46,10 +68,11 @@ class OAuth2Connection:
         name: The label a person sees, 2 to 80 characters.
         provider: Who grants the tokens, such as `google`: a lowercase letter, then up to 63
             lowercase letters, digits and hyphens.
-        authorization_url: The https address a person is sent to; http only on loopback hosts.
-        token_url: The https address that issues and refreshes tokens; http only on loopback hosts.
+        authorization_url: The https address a person is sent to; http only on loopback hosts. A
+            label of its host may be a variable, as in `https://{shop}.example.com/authorize`.
+        token_url: The https address that issues and refreshes tokens, by the same rules.
         client_id: Reference to the client identifier.
-        client_secret: Reference to the client secret.
+        client_secret: Reference to the client secret; left out exactly for a public client.
         scopes: What to ask for, in order, each once; empty where a provider has no scopes.
         authorization_parameters: What else goes into the authorization request, such as
             `{"access_type": "offline"}`. What the protocol sets at run time (`client_id`,
@@ -57,10 +80,39 @@ class OAuth2Connection:
             both addresses.
         token_parameters: What else goes into the requests for tokens, by the same rule.
         client_authentication: How the client shows its secret: in the body
-            (`client_secret_post`) or in the header (`client_secret_basic`).
+            (`client_secret_post`) or in the header (`client_secret_basic`); `none` for a public
+            client, which has no secret (RFC 6749 section 2.1, RFC 8252 section 8.5).
         pkce: Whether to use PKCE with S256 (RFC 7636). Turn it off only for a provider that
-            refuses it.
+            refuses it; a public client cannot.
         require_refresh_token: Whether a grant without a refresh token counts as failed.
+        basic_encoding: Whether id and secret are form-encoded before they go into a Basic header
+            (`form`, RFC 6749 section 2.3.1 and appendix B) or go into it as they are (`raw`).
+        client_id_parameter: The name under which the provider takes the client id.
+        code_parameter: The name under which the provider's callback brings the code, for whoever
+            receives the callback.
+        scope_separator: What stands between two scopes in a request: a space (RFC 6749 section
+            3.3), or one of the characters comma, semicolon, bar and plus.
+        implied_scopes: Which scopes a granted scope stands for where the provider does not name
+            them, such as `{"write_orders": ["read_orders"]}`.
+        resource: The absolute URIs that tokens are asked for, each sent as a `resource` of its own
+            (RFC 8707 section 2).
+        token_request_format: Whether the body of a token request is a form (RFC 6749 section
+            4.1.3) or a JSON object.
+        refresh_url: Where tokens are refreshed, if not at `token_url`.
+        refresh_parameters: What a refresh sends besides `token_parameters`, and instead of one of
+            the same name. Here a `scope` is allowed (RFC 6749 section 6).
+        url_variables: The variables in the hosts of the addresses. Each stands for one label of
+            a host name, and for none of the last two; `with_variables` fills them.
+        token_path: Under which fields of an answer the token stands, outermost first; at the top
+            when empty (RFC 6749 section 5.1).
+        success_field: A field at the top of an answer that says whether the request succeeded.
+        success_value: What it holds then.
+        zero_expiry: What an `expires_in` of 0 means: that the token has expired, or never does.
+        expiry_unit: What `expires_in` is counted in (seconds in RFC 6749 section 5.1).
+        default_lifetime_seconds: How long a token lives whose answer does not say so; unknown
+            when left out.
+        metadata_fields: Which further fields of an answer are handed on, such as `instance_url`,
+            by dotted path from the top.
 
     Raises:
         ConnectionDeclarationError: A field is unknown, missing or cannot work; it is named, and
@@ -73,13 +125,30 @@ class OAuth2Connection:
     authorization_url: str
     token_url: str
     client_id: SecretReference
-    client_secret: SecretReference
+    client_secret: SecretReference | None = None
     scopes: tuple[str, ...]
-    authorization_parameters: Mapping[str, str] = rules.Parameters({})
-    token_parameters: Mapping[str, str] = rules.Parameters({})
+    authorization_parameters: Mapping[str, str] = rules.Frozen({})
+    token_parameters: Mapping[str, str] = rules.Frozen({})
     client_authentication: rules.ClientAuthentication = "client_secret_post"
     pkce: bool = True
     require_refresh_token: bool = True
+    basic_encoding: rules.BasicEncoding = "form"
+    client_id_parameter: str = "client_id"
+    code_parameter: str = "code"
+    scope_separator: str = " "
+    implied_scopes: Mapping[str, tuple[str, ...]] = rules.Frozen({})
+    resource: tuple[str, ...] = ()
+    token_request_format: rules.TokenRequestFormat = "form"  # noqa: S105 - a format, no secret
+    refresh_url: str | None = None
+    refresh_parameters: Mapping[str, str] = rules.Frozen({})
+    url_variables: tuple[str, ...] = ()
+    token_path: tuple[str, ...] = ()
+    success_field: str | None = None
+    success_value: str | int | bool = True
+    zero_expiry: answers.ZeroExpiry = "expired"
+    expiry_unit: answers.ExpiryUnit = "seconds"
+    default_lifetime_seconds: int | None = None
+    metadata_fields: tuple[str, ...] = ()
 
     def __init__(self, **declared: Unpack[_Declared]) -> None:
         connection = _called(declared.get("key"))
@@ -87,12 +156,34 @@ class OAuth2Connection:
         places = {field: rules.FieldPlace(connection=connection, field=field) for field in _RULES}
         for field, rule in _RULES.items():
             object.__setattr__(self, field, rule(places[field], values[field]))
-        rules.sent_once(
-            places["authorization_parameters"],
-            self.authorization_parameters,
-            self.authorization_url,
+        combinations.check(self, places)
+
+    def with_variables(self, values: Mapping[str, str]) -> OAuth2Connection:
+        """Gives the connection with its `url_variables` filled, one DNS label for each.
+
+        Args:
+            values: A value for each variable, such as `{"shop": "example"}`; for no other name.
+
+        Raises:
+            ConnectionDeclarationError: A value is missing, is one too many, or is no label. It is
+                not repeated.
+        """
+        place = rules.FieldPlace(connection=_called(self.key), field="url_variables")
+        if values.keys() != set(self.url_variables):
+            wanted = ", ".join(self.url_variables) or "none"
+            raise place.error(
+                "does not have the variables that were given",
+                f"Give a value for each of: {wanted}.",
+            )
+        if not self.url_variables:
+            return self
+        return replace(
+            self,
+            authorization_url=addresses.filled(place, self.authorization_url, values),
+            token_url=addresses.filled(place, self.token_url, values),
+            refresh_url=self.refresh_url and addresses.filled(place, self.refresh_url, values),
+            url_variables=(),
         )
-        rules.sent_once(places["token_parameters"], self.token_parameters, self.token_url)
 
 
 # One rule for each field; the first field in this order that is wrong is the one an error names.
@@ -100,16 +191,33 @@ _RULES: Final[Mapping[str, Callable[[rules.FieldPlace, object], object]]] = {
     "key": rules.connection_key,
     "name": rules.connection_name,
     "provider": rules.provider,
-    "authorization_url": rules.endpoint,
-    "token_url": rules.endpoint,
+    "authorization_url": addresses.endpoint,
+    "token_url": addresses.endpoint,
     "client_id": rules.secret,
-    "client_secret": rules.secret,
+    "client_secret": rules.optional_secret,
     "scopes": rules.scopes,
-    "authorization_parameters": rules.parameters,
-    "token_parameters": rules.parameters,
+    "authorization_parameters": parameters.parameters,
+    "token_parameters": parameters.parameters,
     "client_authentication": rules.client_authentication,
     "pkce": rules.flag,
     "require_refresh_token": rules.flag,
+    "basic_encoding": rules.basic_encoding,
+    "client_id_parameter": parameters.client_id_parameter,
+    "code_parameter": parameters.code_parameter,
+    "scope_separator": rules.scope_separator,
+    "implied_scopes": rules.implied_scopes,
+    "resource": addresses.resource,
+    "token_request_format": rules.token_request_format,
+    "refresh_url": addresses.optional_endpoint,
+    "refresh_parameters": parameters.refresh_parameters,
+    "url_variables": addresses.url_variables,
+    "token_path": answers.token_path,
+    "success_field": answers.success_field,
+    "success_value": answers.success_value,
+    "zero_expiry": answers.zero_expiry,
+    "expiry_unit": answers.expiry_unit,
+    "default_lifetime_seconds": answers.default_lifetime_seconds,
+    "metadata_fields": answers.metadata_fields,
 }
 
 
@@ -148,6 +256,8 @@ def _completed(declared: Mapping[str, object], connection: str) -> dict[str, obj
             )
     defaults = {field.name: field.default for field in fields(OAuth2Connection)}
     values = {**defaults, **declared}
+    if values["client_authentication"] != "none" and values["client_secret"] is None:
+        values["client_secret"] = MISSING
     missing = [field for field, value in values.items() if value is MISSING]
     if missing:
         raise ConnectionDeclarationError(
