@@ -9,7 +9,6 @@ Both run in the workspace's `connections/` folder.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import runpy
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection
+from segmentstream.connections._manifest import manifest_of
 from segmentstream_connections_runtime.settings import ServiceSettings, SettingsError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from segmentstream_connections_runtime.http import ProviderClient
 
 _FILE = "connections.py"
-_MANIFEST_VERSION = 1
 
 
 class _CannotRunError(Exception):
@@ -85,29 +84,8 @@ def load_connections(folder: Path) -> tuple[OAuth2Connection, ...]:
 
 
 def write_manifest(path: Path, connections: Sequence[OAuth2Connection]) -> None:
-    """Writes the declarations as versioned JSON; references stay references."""
-    manifest = {
-        "version": _MANIFEST_VERSION,
-        "connections": [
-            {
-                "key": each.key,
-                "name": each.name,
-                "provider": each.provider,
-                "authorizationUrl": each.authorization_url,
-                "tokenUrl": each.token_url,
-                "clientId": {"secret": each.client_id.name},
-                "clientSecret": each.client_secret and {"secret": each.client_secret.name},
-                "scopes": list(each.scopes),
-                "authorizationParameters": dict(each.authorization_parameters),
-                "tokenParameters": dict(each.token_parameters),
-                "clientAuthentication": each.client_authentication,
-                "pkce": each.pkce,
-                "requireRefreshToken": each.require_refresh_token,
-            }
-            for each in connections
-        ],
-    }
-    path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+    """Writes the declarations as versioned JSON."""
+    path.write_text(manifest_of(connections))
 
 
 def serve(connections: Sequence[OAuth2Connection], settings: ServiceSettings) -> None:

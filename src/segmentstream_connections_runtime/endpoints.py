@@ -44,6 +44,7 @@ async def start(request: Request) -> Response:
         redirect_uri=asked.redirect_uri,
         state=asked.state,
         code_challenge=asked.code_challenge,
+        variables=asked.variables,
     )
     return _answer(StartAnswer(authorization_url=url))
 
@@ -56,6 +57,7 @@ async def exchange(request: Request) -> Response:
         code=asked.code,
         redirect_uri=asked.redirect_uri,
         verifier=asked.code_verifier,
+        variables=asked.variables,
     )
     return _answer(_told(granted))
 
@@ -64,7 +66,9 @@ async def refresh(request: Request) -> Response:
     """Renews tokens."""
     asked = read_json(RefreshRequest, await _body(request))
     granted = await _service(request).refresh(
-        request.path_params["key"], refresh_token=asked.refresh_token
+        request.path_params["key"],
+        refresh_token=asked.refresh_token,
+        variables=asked.variables,
     )
     return _answer(_told(granted))
 

@@ -9,12 +9,12 @@ import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, quote_plus, urlsplit
 
 from segmentstream.connections import OAuth2Connection
 from segmentstream_connections_runtime.errors import Code, ServiceError
-from segmentstream_connections_runtime.http import Answer, ProviderClient
+from segmentstream_connections_runtime.http import ProviderClient
 from segmentstream_connections_runtime.secrets.base import Secret, SecretResolver
 from segmentstream_connections_runtime.tokens import Grant, Rules, TokenSet, read_answer
 
@@ -59,12 +59,16 @@ class OAuthClient:
         pairs = [
             *connection.authorization_parameters.items(),
             ("response_type", "code"),
-            ("client_id", self._secrets.resolve(connection.client_id).reveal()),
+            (
+                connection.client_id_parameter,
+                self._secrets.resolve(connection.client_id).reveal(),
+            ),
             ("redirect_uri", redirect_uri),
             ("state", state),
+            *(("resource", uri) for uri in connection.resource),
         ]
         if connection.scopes:
-            pairs.append(("scope", " ".join(connection.scopes)))
+            pairs.append(("scope", connection.scope_separator.join(connection.scopes)))
         if connection.pkce and code_challenge is not None:
             pairs += [("code_challenge", code_challenge), ("code_challenge_method", "S256")]
         joint = "&" if urlsplit(connection.authorization_url).query else "?"
@@ -84,7 +88,8 @@ class OAuthClient:
         pairs = [("code", code), ("redirect_uri", redirect_uri)]
         if connection.pkce and verifier is not None:
             pairs.append(("code_verifier", verifier))
-        tokens = await self._ask(connection, "authorization_code", pairs)
+        pairs += connection.token_parameters.items()
+        tokens = await self._ask(connection, connection.token_url, "authorization_code", pairs)
         if connection.require_refresh_token and tokens.refresh_token is None:
             raise ServiceError(
                 Code.TOKEN_RESPONSE_INVALID,
@@ -99,7 +104,10 @@ class OAuthClient:
         Raises:
             ServiceError: As `tokens.read_answer`.
         """
-        tokens = await self._ask(connection, "refresh_token", [("refresh_token", refresh_token)])
+        extra = {**connection.token_parameters, **connection.refresh_parameters}
+        pairs = [("refresh_token", refresh_token), *extra.items()]
+        url = connection.refresh_url or connection.token_url
+        tokens = await self._ask(connection, url, "refresh_token", pairs)
         kept = TokenSet(
             access_token=tokens.access_token,
             refresh_token=tokens.refresh_token or refresh_token,
@@ -111,50 +119,82 @@ class OAuthClient:
         return _granted(connection, kept)
 
     async def _ask(
-        self, connection: OAuth2Connection, grant: Grant, pairs: list[tuple[str, str]]
+        self, connection: OAuth2Connection, url: str, grant: Grant, pairs: list[tuple[str, str]]
     ) -> TokenSet:
+        pairs = [("grant_type", grant), *pairs, *(("resource", uri) for uri in connection.resource)]
+        headers = {}
         client_id = self._secrets.resolve(connection.client_id)
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        pairs = [("grant_type", grant), *pairs, *connection.token_parameters.items()]
-        if connection.client_secret is None:
-            pairs.append(("client_id", client_id.reveal()))
-        elif connection.client_authentication == "client_secret_basic":
-            client_secret = self._secrets.resolve(connection.client_secret)
-            headers["Authorization"] = _basic(client_id, client_secret)
+        reference = connection.client_secret
+        secret = None if reference is None else self._secrets.resolve(reference)
+        if connection.client_authentication == "client_secret_basic" and secret is not None:
+            headers["Authorization"] = _basic(client_id, secret, connection.basic_encoding)
         else:
-            client_secret = self._secrets.resolve(connection.client_secret)
-            pairs += [("client_id", client_id.reveal()), ("client_secret", client_secret.reveal())]
-        answer: Answer = await self._provider.post(
-            connection.token_url,
-            content=_encoded(pairs, quote_with=quote_plus).encode(),
-            headers=headers,
+            # A public client says who it is without proving it (RFC 6749 section 3.2.1).
+            pairs.append((connection.client_id_parameter, client_id.reveal()))
+            if secret is not None:
+                pairs.append(("client_secret", secret.reveal()))
+        if connection.token_request_format == "json":  # noqa: S105 - a format, no secret
+            headers["Content-Type"] = "application/json"
+            # No name comes twice: a declaration that would repeat one is refused.
+            content = json.dumps(dict(pairs), separators=(",", ":"))
+        else:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            content = _encoded(pairs, quote_with=quote_plus)
+        answer = await self._provider.post(url, content=content.encode(), headers=headers)
+        return read_answer(
+            answer.status, answer.headers, answer.body, grant=grant, rules=_rules(connection)
         )
-        return read_answer(answer.status, answer.headers, answer.body, grant=grant, rules=Rules())
+
+
+def _rules(connection: OAuth2Connection) -> Rules:
+    """Says in the terms of the reader how the provider's answers differ."""
+    return Rules(
+        scope_separator=connection.scope_separator,
+        token_path=connection.token_path,
+        success_field=connection.success_field,
+        success_value=connection.success_value,
+        zero_expiry_means_never=connection.zero_expiry == "never",
+        expiry_in_milliseconds=connection.expiry_unit == "milliseconds",
+        default_lifetime_seconds=connection.default_lifetime_seconds,
+        metadata_fields=connection.metadata_fields,
+    )
 
 
 def _granted(connection: OAuth2Connection, tokens: TokenSet) -> Granted:
     """Compares what was granted with what was asked for; a difference never costs the tokens."""
     scopes = connection.scopes if tokens.scopes is None else tokens.scopes
     # These are granted without being named: a refresh token proves the first, a sign-in the rest.
-    unnamed = {"openid", "profile", "email"} | (
-        {"offline_access"} if tokens.refresh_token else set()
-    )
-    missing = tuple(s for s in connection.scopes if s not in scopes and s not in unnamed)
+    held = {"openid", "profile", "email"} | ({"offline_access"} if tokens.refresh_token else set())
+    held |= _with_implied(scopes, connection.implied_scopes)
+    missing = tuple(scope for scope in connection.scopes if scope not in held)
     return Granted(tokens=tokens, scopes=scopes, missing_scopes=missing)
 
 
-def _basic(client_id: Secret, client_secret: Secret) -> str:
-    # RFC 6749 section 2.3.1: both are form-encoded before they are joined.
-    pair = f"{quote_plus(client_id.reveal())}:{quote_plus(client_secret.reveal())}"
-    return "Basic " + b64encode(pair.encode()).decode()
+def _with_implied(scopes: Iterable[str], implied: Mapping[str, Iterable[str]]) -> set[str]:
+    """Adds what the scopes stand for, and what that stands for in its turn."""
+    held: set[str] = set()
+    waiting = list(scopes)
+    while waiting:
+        scope = waiting.pop()
+        if scope not in held:
+            held.add(scope)
+            waiting.extend(implied.get(scope, ()))
+    return held
+
+
+def _basic(client_id: Secret, client_secret: Secret, encoding: Literal["form", "raw"]) -> str:
+    parts = [client_id.reveal(), client_secret.reveal()]
+    if encoding == "form":  # RFC 6749 section 2.3.1: both are form-encoded before they are joined
+        parts = [quote_plus(part) for part in parts]
+    elif ":" in parts[0]:
+        raise ServiceError(
+            Code.RUNTIME_UNAVAILABLE,
+            "The client id holds a colon, which a raw Basic header cannot carry (RFC 7617).",
+        )
+    return "Basic " + b64encode(":".join(parts).encode()).decode()
 
 
 def _encoded(pairs: Iterable[tuple[str, str]], *, quote_with: Any) -> str:
     return "&".join(
         f"{quote_with(name, safe='')}={quote_with(value, safe='')}" for name, value in pairs
     )
-
-
-def as_json(values: Mapping[str, str]) -> bytes:
-    """Writes a request body for providers that want JSON."""
-    return json.dumps(values, separators=(",", ":")).encode()

@@ -6,7 +6,14 @@ import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic.alias_generators import to_camel
 
 from segmentstream_connections_runtime.errors import Code, ServiceError
@@ -47,7 +54,18 @@ class _Answer(_Message):
     model_config = ConfigDict(validate_by_name=True)
 
 
-class StartRequest(_Message):
+class _ForConnection(_Message):
+    # A value for each of the connection's url_variables; the connection checks that it is a label.
+    variables: Annotated[
+        dict[
+            Annotated[str, StringConstraints(max_length=32)],
+            Annotated[str, StringConstraints(min_length=1, max_length=63)],
+        ],
+        Field(max_length=16),
+    ] = Field(default_factory=dict)
+
+
+class StartRequest(_ForConnection):
     """Asks for the address that a person is sent to."""
 
     redirect_uri: RedirectUri
@@ -61,7 +79,7 @@ class StartAnswer(_Answer):
     authorization_url: str
 
 
-class ExchangeRequest(_Message):
+class ExchangeRequest(_ForConnection):
     """Brings the code that the provider gave."""
 
     code: Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=_VISIBLE)]
@@ -69,7 +87,7 @@ class ExchangeRequest(_Message):
     code_verifier: Annotated[str, StringConstraints(pattern=_VERIFIER)] | None = None
 
 
-class RefreshRequest(_Message):
+class RefreshRequest(_ForConnection):
     """Brings the refresh token of a token set."""
 
     refresh_token: Annotated[

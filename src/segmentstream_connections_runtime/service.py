@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from segmentstream.connections import OAuth2Connection
+from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted, OAuthClient
 from segmentstream_connections_runtime.secrets.base import SecretResolver
@@ -30,29 +30,48 @@ class ConnectionService:
         self._secrets = secrets
         self._under_way: dict[str, asyncio.Task[Granted]] = {}
 
-    def start(self, key: str, *, redirect_uri: str, state: str, code_challenge: str | None) -> str:
+    def start(
+        self,
+        key: str,
+        *,
+        redirect_uri: str,
+        state: str,
+        code_challenge: str | None,
+        variables: Mapping[str, str],
+    ) -> str:
         """Gives the address that a person is sent to."""
         return self._oauth.authorization_url(
-            self._find(key), redirect_uri=redirect_uri, state=state, code_challenge=code_challenge
+            self._find(key, variables),
+            redirect_uri=redirect_uri,
+            state=state,
+            code_challenge=code_challenge,
         )
 
     async def exchange(
-        self, key: str, *, code: str, redirect_uri: str, verifier: str | None
+        self,
+        key: str,
+        *,
+        code: str,
+        redirect_uri: str,
+        verifier: str | None,
+        variables: Mapping[str, str],
     ) -> Granted:
         """Exchanges a code; the same code under way is not sent twice."""
-        connection = self._find(key)
+        connection = self._find(key, variables)
         return await self._once(
-            ("exchange", key, code, redirect_uri, verifier or ""),
+            ("exchange", key, connection.token_url, code, redirect_uri, verifier or ""),
             lambda: self._oauth.exchange(
                 connection, code=code, redirect_uri=redirect_uri, verifier=verifier
             ),
         )
 
-    async def refresh(self, key: str, *, refresh_token: str) -> Granted:
+    async def refresh(
+        self, key: str, *, refresh_token: str, variables: Mapping[str, str]
+    ) -> Granted:
         """Renews tokens; the same refresh token under way is not sent twice."""
-        connection = self._find(key)
+        connection = self._find(key, variables)
         return await self._once(
-            ("refresh", key, refresh_token),
+            ("refresh", key, connection.refresh_url or connection.token_url, refresh_token),
             lambda: self._oauth.refresh(connection, refresh_token=refresh_token),
         )
 
@@ -72,10 +91,13 @@ class ConnectionService:
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=seconds)
 
-    def _find(self, key: str) -> OAuth2Connection:
+    def _find(self, key: str, variables: Mapping[str, str]) -> OAuth2Connection:
         if key not in self._connections:
             raise ServiceError(Code.CONNECTION_NOT_FOUND)
-        return self._connections[key]
+        try:
+            return self._connections[key].with_variables(variables)
+        except ConnectionDeclarationError as error:
+            raise ServiceError(Code.INVALID_REQUEST, f"Wrong: variables. {error.remedy}") from None
 
     async def _once(
         self, parts: tuple[str, ...], work: Callable[[], Coroutine[Any, Any, Granted]]
