@@ -151,6 +151,7 @@ def _rules(connection: OAuth2Connection) -> Rules:
     return Rules(
         scope_separator=connection.scope_separator,
         token_path=connection.token_path,
+        bearer_types=connection.bearer_types,
         success_field=connection.success_field,
         success_value=connection.success_value,
         zero_expiry_means_never=connection.zero_expiry == "never",

@@ -72,6 +72,7 @@ class Rules:
     Attributes:
         scope_separator: What parts the scopes in an answer besides a space.
         token_path: Under which fields the token stands, outermost first; at the top when empty.
+        bearer_types: Further values of `token_type` that mean a bearer token.
         success_field: A field that says whether the request succeeded, such as Slack's `ok`.
         success_value: What it then holds.
         zero_expiry_means_never: Whether an `expires_in` of 0 says that a token never expires.
@@ -82,6 +83,7 @@ class Rules:
 
     scope_separator: str = " "
     token_path: tuple[str, ...] = ()
+    bearer_types: tuple[str, ...] = ()
     success_field: str | None = None
     success_value: object = True
     zero_expiry_means_never: bool = False
@@ -340,7 +342,8 @@ def _token_set(status: int, document: Mapping[str, Any], rules: Rules) -> TokenS
     if access_token is None:
         raise _invalid("It has no access token.", status)
     token_type = place.get("token_type") or document.get("token_type") or "Bearer"
-    if not isinstance(token_type, str) or token_type.lower() != "bearer":
+    known = {"bearer", *(kind.lower() for kind in rules.bearer_types)}
+    if not isinstance(token_type, str) or token_type.lower() not in known:
         raise _invalid("Its token is not a bearer token.", status)
     return TokenSet(
         access_token=access_token,

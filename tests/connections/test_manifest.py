@@ -36,6 +36,7 @@ DIFFERENT = OAuth2Connection(
     refresh_parameters={"scope": "read"},
     url_variables=["shop"],
     token_path=["data"],
+    bearer_types=["bot"],
     success_field="code",
     success_value=0,
     zero_expiry="never",

@@ -49,6 +49,7 @@ def test_the_defaults_are_those_of_a_standard_server() -> None:
     assert connection.refresh_parameters == {}
     assert connection.url_variables == ()
     assert connection.token_path == ()
+    assert connection.bearer_types == ()
     assert connection.success_field is None
     assert connection.success_value is True
     assert connection.zero_expiry == "expired"
@@ -76,6 +77,7 @@ def test_the_defaults_are_those_of_a_standard_server() -> None:
         ("refresh_parameters", {"scope": "read write", "expiring": "1"}),
         ("token_path", ["data"]),
         ("token_path", ["authed_user", "authed_user"]),
+        ("bearer_types", ["bot", "user"]),
         ("success_field", "ok"),
         ("zero_expiry", "never"),
         ("expiry_unit", "milliseconds"),
@@ -168,6 +170,11 @@ def test_what_the_rules_allow_is_kept_as_written(field: str, value: object) -> N
         ("token_path", [0]),
         ("token_path", ["a"] * 11),
         ("token_path", None),
+        ("bearer_types", "bot"),
+        ("bearer_types", ["bot", "bot"]),
+        ("bearer_types", ["b ot"]),
+        ("bearer_types", ["DPoP"]),
+        ("bearer_types", [None]),
         ("success_field", ""),
         ("success_field", "o k"),
         ("success_field", True),

@@ -345,6 +345,28 @@ def test_the_token_is_read_from_its_declared_path(provider: Provider) -> None:
     assert granted.tokens.access_token == "user"
 
 
+@pytest.mark.parametrize(
+    ("kind", "types", "is_usable"),
+    [
+        ("Bot", ["bot"], True),
+        ("bearer", ["bot"], True),
+        ("bot", [], False),
+        ("mac", ["bot"], False),
+    ],
+)
+def test_a_type_of_token_is_used_when_it_is_declared(
+    provider: Provider, kind: str, types: list[str], is_usable: bool
+) -> None:
+    """A token is a bearer token when its type is Bearer or declared, in any case of letters."""
+    provider.answer["token_type"] = kind
+
+    if is_usable:
+        assert provider.exchange(bearer_types=types).tokens.token_type == "Bearer"
+    else:
+        with pytest.raises(ServiceError):
+            provider.exchange(bearer_types=types)
+
+
 @pytest.mark.parametrize(("code", "is_success"), [(0, True), (40002, False)])
 def test_the_success_rule_decides(provider: Provider, code: int, is_success: bool) -> None:
     """An answer with status 200 counts when the declared field holds the declared value."""

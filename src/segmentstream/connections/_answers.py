@@ -17,6 +17,9 @@ _LIFETIMES = range(1, 10 * 365 * 24 * 3600 + 1)
 # Names of fields as JSON documents have them; a dot parts the fields of a path.
 _NAME = re.compile(r"[A-Za-z0-9_@$:/-][A-Za-z0-9_@$:/.-]{0,63}")
 _PATH = re.compile(r"[A-Za-z0-9_@$:/-]{1,64}(?:\.[A-Za-z0-9_@$:/-]{1,64}){0,9}")
+_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # RFC 6749 appendix A.13, without type URIs
+# What these types ask of a request is more than to send the token (RFC 9449 section 7).
+_PROVEN_TYPES = frozenset({"dpop", "mac", "pop"})
 _LONGEST_PATH = 10
 _MOST_METADATA_FIELDS = 50
 # These have places of their own in a token set, where nothing shows them by accident.
@@ -38,6 +41,17 @@ def token_path(place: FieldPlace, value: object) -> tuple[str, ...]:
             f"has more than {_LONGEST_PATH} fields", "Write the way to the token and no more."
         )
     return tuple(path)
+
+
+def bearer_types(place: FieldPlace, value: object) -> tuple[str, ...]:
+    """Accepts which types of tokens are sent as bearer tokens besides `Bearer` (RFC 6750)."""
+    types = distinct(place, value, _TYPE, "type of a token")
+    if any(kind.casefold() in _PROVEN_TYPES for kind in types):
+        raise place.error(
+            "names a type of token that must be proven with each request",
+            "Remove it: only tokens that are sent as they are can be used.",
+        )
+    return types
 
 
 def success_field(place: FieldPlace, value: object) -> str | None:

@@ -43,6 +43,7 @@ class _Declared(TypedDict):
     refresh_parameters: NotRequired[Mapping[str, str]]
     url_variables: NotRequired[Sequence[str]]
     token_path: NotRequired[Sequence[str]]
+    bearer_types: NotRequired[Sequence[str]]
     success_field: NotRequired[str | None]
     success_value: NotRequired[str | int | bool]
     zero_expiry: NotRequired[answers.ZeroExpiry]
@@ -105,6 +106,8 @@ class OAuth2Connection:
             a host name, and for none of the last two; `with_variables` fills them.
         token_path: Under which fields of an answer the token stands, outermost first; at the top
             when empty (RFC 6749 section 5.1).
+        bearer_types: Which values of `token_type` mean a bearer token besides `Bearer`, such as
+            Slack's `bot` (RFC 6749 section 7.1).
         success_field: A field at the top of an answer that says whether the request succeeded.
         success_value: What it holds then.
         zero_expiry: What an `expires_in` of 0 means: that the token has expired, or never does.
@@ -143,6 +146,7 @@ class OAuth2Connection:
     refresh_parameters: Mapping[str, str] = rules.Frozen({})
     url_variables: tuple[str, ...] = ()
     token_path: tuple[str, ...] = ()
+    bearer_types: tuple[str, ...] = ()
     success_field: str | None = None
     success_value: str | int | bool = True
     zero_expiry: answers.ZeroExpiry = "expired"
@@ -212,6 +216,7 @@ _RULES: Final[Mapping[str, Callable[[rules.FieldPlace, object], object]]] = {
     "refresh_parameters": parameters.refresh_parameters,
     "url_variables": addresses.url_variables,
     "token_path": answers.token_path,
+    "bearer_types": answers.bearer_types,
     "success_field": answers.success_field,
     "success_value": answers.success_value,
     "zero_expiry": answers.zero_expiry,
