@@ -3,6 +3,10 @@
 Nothing here follows a redirect, reads proxies or credentials from the surroundings, or connects to
 an address that has not been checked. One deadline covers a request from the first look-up of a name
 to the last byte of the answer.
+
+Every request has a connection of its own: on one that is used again, bytes that follow an answer
+would become the answer to the next caller, and a request that meets its end would be lost without
+a word whether a refresh token was spent. No cookie is kept either.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 import httpcore
@@ -23,6 +28,7 @@ _HEADER_BYTES = 32 * 1024
 _CONNECT_SECONDS = 5.0
 _CONNECTIONS = 200
 _USER_AGENT = "segmentstream-connections"
+_BROKEN = "It ended the connection without a readable answer."
 
 type Address = IPv4Address | IPv6Address
 
@@ -62,11 +68,13 @@ class ProviderClient:
             transport=_PinnedTransport(context, allows_private=allows_private),
             follow_redirects=False,
             trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             timeout=httpx.Timeout(seconds, connect=_CONNECT_SECONDS),
             headers={
                 "User-Agent": _USER_AGENT,
                 "Accept": "application/json",
                 "Accept-Encoding": "identity",
+                "Connection": "close",
             },
         )
 
@@ -92,6 +100,8 @@ class ProviderClient:
         except httpx.HTTPError as error:
             # The text of these errors can hold an address with its query, or bytes of an answer.
             raise ServiceError(Code.PROVIDER_UNAVAILABLE, _said(error)) from None
+        except OSError:  # such as broken TLS records, which httpx does not translate
+            raise ServiceError(Code.PROVIDER_UNAVAILABLE, _BROKEN) from None
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -119,15 +129,25 @@ class ProviderClient:
 
 
 def _said(error: httpx.HTTPError) -> str:
+    if _is_about_certificate(error):
+        return "Its certificate is not trusted, or is for another name."
     match error:
         case httpx.ConnectTimeout() | httpx.ConnectError():
-            return "No connection could be made; check its address and certificate."
+            return "No connection could be made."
         case httpx.TimeoutException():
             return "It took too long."
         case httpx.RemoteProtocolError() | httpx.ReadError():
-            return "It ended the connection without a readable answer."
+            return _BROKEN
         case _:
             return "The request failed on its way."
+
+
+def _is_about_certificate(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class _PinnedTransport(httpx.AsyncHTTPTransport):
@@ -138,12 +158,13 @@ class _PinnedTransport(httpx.AsyncHTTPTransport):
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=context,
             max_connections=_CONNECTIONS,
+            max_keepalive_connections=0,
             network_backend=_CheckedNetwork(allows_private=allows_private),
         )
 
 
 class _CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """Looks a name up once, refuses what no provider may be, and connects to that address."""
+    """Looks a name up once, refuses what no provider may be, and connects to what it found."""
 
     def __init__(self, *, allows_private: bool) -> None:
         self._allows_private = allows_private
@@ -160,10 +181,21 @@ class _CheckedNetwork(httpcore.AsyncNetworkBackend):
         addresses = await _look_up(host, port)
         # All of them: a name with one public and one private address is refused.
         if not self._allows_private and any(not is_public(address) for address in addresses):
-            raise httpcore.ConnectError("address refused")
-        return await self._inner.connect_tcp(
-            str(addresses[0]), port, timeout, local_address, socket_options
-        )
+            raise ServiceError(
+                Code.PROVIDER_UNAVAILABLE,
+                "Its name leads to a private or local address, which is refused.",
+            )
+        async with asyncio.timeout(timeout):
+            for address in addresses[:-1]:
+                try:
+                    return await self._inner.connect_tcp(
+                        str(address), port, timeout, local_address, socket_options
+                    )
+                except httpcore.ConnectError:
+                    continue  # such as IPv6 without a way to it
+            return await self._inner.connect_tcp(
+                str(addresses[-1]), port, timeout, local_address, socket_options
+            )
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
@@ -172,15 +204,30 @@ class _CheckedNetwork(httpcore.AsyncNetworkBackend):
 async def _look_up(host: str, port: int) -> list[Address]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
-    except OSError:
-        raise httpcore.ConnectError("name not found") from None
+    except (OSError, UnicodeError):
+        raise ServiceError(Code.PROVIDER_UNAVAILABLE, "Its name is not known.") from None
     return [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
 
 def is_public(address: Address) -> bool:
     """Says whether an address can be that of a provider on the internet."""
     if isinstance(address, IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
+        inner = _embedded(address)
         if inner is not None:
             return is_public(inner)
-    return address.is_global and not address.is_multicast
+        if address.is_site_local:
+            return False
+    return address.is_global and not address.is_multicast and address not in _OF_CLOUDS
+
+
+def _embedded(address: IPv6Address) -> IPv4Address | None:
+    """Gives the IPv4 address that an IPv6 address stands for, if it does."""
+    if any(address in network for network in _EMBEDDING):
+        return IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour
+
+
+# IPv4-compatible addresses (RFC 4291 section 2.5.5.1) and those of NAT64 (RFC 6052).
+_EMBEDDING = (IPv6Network("::/96"), IPv6Network("64:ff9b::/96"))
+# Public by number, but the host's own: Azure's platform address.
+_OF_CLOUDS = frozenset({ip_address("168.63.129.16")})
