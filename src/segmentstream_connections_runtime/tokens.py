@@ -27,14 +27,18 @@ _FORM_FIELDS = 100
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _NUMBER = re.compile(rf"[0-9]{{1,{_DIGITS}}}(?:\.[0-9]{{1,{_DIGITS}}})?")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-# RFC 6749 section 5.2 and RFC 6750; anything else a provider writes there stays with it.
+# RFC 6749 section 5.2, RFC 6750, and what GitHub and Slack write; anything else stays there.
 _KNOWN_CODES = frozenset(
     {
         "access_denied",
+        "bad_client_secret",
         "bad_refresh_token",
+        "bad_verification_code",
         "expired_token",
+        "incorrect_client_credentials",
         "insufficient_scope",
         "invalid_client",
+        "invalid_client_id",
         "invalid_grant",
         "invalid_refresh_token",
         "invalid_request",
@@ -59,7 +63,15 @@ _DEAD_GRANT = frozenset(
         "token_revoked",
     }
 )
-_BAD_CLIENT = frozenset({"invalid_client", "unauthorized_client"})
+_BAD_CLIENT = frozenset(
+    {
+        "bad_client_secret",
+        "incorrect_client_credentials",
+        "invalid_client",
+        "invalid_client_id",
+        "unauthorized_client",
+    }
+)
 _PASSING = frozenset({"server_error", "temporarily_unavailable"})
 
 type Grant = Literal["authorization_code", "refresh_token"]
@@ -165,9 +177,12 @@ def _inflated(body: bytes, coding: str) -> bytes:
     for bits in (32 + zlib.MAX_WBITS, -zlib.MAX_WBITS) if coding == "deflate" else (47,):
         stream = zlib.decompressobj(bits)
         try:
-            return stream.decompress(body, BODY_BYTES + 1)
+            text = stream.decompress(body, BODY_BYTES + 1)
         except zlib.error:
             continue
+        if stream.eof or len(text) > BODY_BYTES:
+            return text
+        break  # the end is missing, and with it the checksum
     raise ServiceError(Code.PROVIDER_UNREADABLE, "Its answer cannot be decompressed.")
 
 
@@ -176,6 +191,8 @@ def _document(status: int, headers: Mapping[str, str], body: bytes) -> dict[str,
     try:
         text = _text(decoded(headers, body))
     except ServiceError as error:
+        if status >= 400:  # noqa: PLR2004 - the status alone says enough
+            return None
         raise ServiceError(error.code, error.detail, provider_status=status) from None
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/x-www-form-urlencoded":
@@ -260,7 +277,11 @@ def _without_document(status: int, headers: Mapping[str, str]) -> ServiceError:
     if status == 429:  # noqa: PLR2004 - RFC 6585 section 4
         return _rate_limited(status, headers)
     if status >= 500:  # noqa: PLR2004 - RFC 9110 section 15.6
-        return ServiceError(Code.PROVIDER_UNAVAILABLE, provider_status=status)
+        return ServiceError(
+            Code.PROVIDER_UNAVAILABLE,
+            retry_after_seconds=retry_after(headers.get("retry-after")),
+            provider_status=status,
+        )
     return ServiceError(Code.PROVIDER_UNREADABLE, provider_status=status)
 
 
@@ -312,7 +333,13 @@ def _refuse_failure(
         code = Code.CLIENT_REJECTED
     else:
         code = Code.PROVIDER_REJECTED
-    raise ServiceError(code, provider_status=status, provider_code=known)
+    is_passing = code is Code.PROVIDER_UNAVAILABLE
+    raise ServiceError(
+        code,
+        retry_after_seconds=retry_after(headers.get("retry-after")) if is_passing else None,
+        provider_status=status,
+        provider_code=known,
+    )
 
 
 def _told_code(document: Mapping[str, Any]) -> str | None:
@@ -322,7 +349,7 @@ def _told_code(document: Mapping[str, Any]) -> str | None:
             return code
         case {"error": {"code": str(code)} | {"type": str(code)}}:
             return code
-        case {"error": dict() | list() | int()}:
+        case {"error": something} if something:
             return "unknown"
         case {"errors": [{"errorType": str(code)} | {"code": str(code)}, *_]}:
             return code
