@@ -14,15 +14,10 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection
 from segmentstream.connections._manifest import manifest_of
 from segmentstream_connections_runtime.settings import ServiceSettings, SettingsError
-
-if TYPE_CHECKING:
-    from segmentstream_connections_runtime.callers import Callers
-    from segmentstream_connections_runtime.http import ProviderClient
 
 _FILE = "connections.py"
 
@@ -114,7 +109,7 @@ def serve(connections: Sequence[OAuth2Connection], settings: ServiceSettings) ->
     secrets = EnvironmentSecrets(os.environ)
     service = ConnectionService(connections, OAuthClient(provider, secrets), secrets)
     uvicorn.run(
-        make_app(service, provider, _callers(settings, provider), settings),
+        make_app(service, provider, settings),
         host=settings.host,
         port=settings.port,
         access_log=False,
@@ -122,22 +117,6 @@ def serve(connections: Sequence[OAuth2Connection], settings: ServiceSettings) ->
         log_config=None,
         timeout_graceful_shutdown=round(settings.drain_seconds),
     )
-
-
-def _callers(settings: ServiceSettings, provider: ProviderClient) -> Callers:
-    from segmentstream_connections_runtime import callers  # noqa: PLC0415
-
-    if settings.bearer_sha256:
-        return callers.BearerCallers(settings.bearer_sha256)
-    if settings.oidc:
-        return callers.OidcCallers(
-            issuer=settings.oidc.issuer,
-            audience=settings.oidc.audience,
-            keys_url=settings.oidc.keys_url,
-            subjects=settings.oidc.subjects,
-            client=provider,
-        )
-    return callers.CloudRunCallers() if settings.is_behind_cloud_run else callers.AnyCaller()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from segmentstream_connections_runtime.callers import Callers
+from segmentstream_connections_runtime.callers import Callers, callers_of
 from segmentstream_connections_runtime.endpoints import routes
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.http import ProviderClient
@@ -35,7 +35,6 @@ _CODES_OF_STATUS = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED}
 def make_app(
     service: ConnectionService,
     provider: ProviderClient,
-    callers: Callers,
     settings: ServiceSettings,
 ) -> ASGIApp:
     """Composes the application."""
@@ -56,7 +55,7 @@ def make_app(
         },
     )
     app.state.service = service
-    return _Edge(app, callers)
+    return _Edge(app, callers_of(settings, provider))
 
 
 class _Edge:

@@ -1,4 +1,4 @@
-"""Who may call the service; imports joserfc (on first use), `http` and the errors.
+"""Who may call the service; imports joserfc (on first use), `http`, `settings` and the errors.
 
 Without any of these the service listens on a loopback address only.
 """
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.http import ProviderClient
+from segmentstream_connections_runtime.settings import ServiceSettings
 
 _ALGORITHMS = ["RS256", "ES256", "EdDSA"]
 _LEEWAY_SECONDS = 60
@@ -35,6 +36,26 @@ class Callers(Protocol):
         Raises:
             ServiceError: `unauthorized`.
         """
+
+
+def callers_of(settings: ServiceSettings, client: ProviderClient) -> Callers:
+    """Gives who may call by the settings.
+
+    Args:
+        settings: How the service runs.
+        client: Fetches the keys of an issuer of identity tokens.
+    """
+    if settings.bearer_sha256:
+        return BearerCallers(settings.bearer_sha256)
+    if settings.oidc:
+        return OidcCallers(
+            issuer=settings.oidc.issuer,
+            audience=settings.oidc.audience,
+            keys_url=settings.oidc.keys_url,
+            subjects=settings.oidc.subjects,
+            client=client,
+        )
+    return CloudRunCallers() if settings.is_behind_cloud_run else AnyCaller()
 
 
 class AnyCaller:
