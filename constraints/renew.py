@@ -39,7 +39,7 @@ def main() -> None:
     if uv is None:
         sys.exit("constraints/dev.txt does not pin uv, which installs the others.")
     compile_set("uv.txt", ["-"], stdin=uv.group())
-    for name in ("peers", "emulator", "zetasql"):
+    for name in ("peers", "emulator", "zetasql", "connections"):
         compile_set(f"{name}.txt", [f"constraints/{name}.in"])
 
 

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from segmentstream_connections_runtime import openapi
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted
 from segmentstream_connections_runtime.schemas import (
@@ -31,6 +32,7 @@ def routes() -> list[Route]:
         Route(f"{_PREFIX}/authorization/start", start, methods=["POST"]),
         Route(f"{_PREFIX}/token/exchange", exchange, methods=["POST"]),
         Route(f"{_PREFIX}/token/refresh", refresh, methods=["POST"]),
+        Route("/internal/v1/openapi.json", openapi_document, methods=["GET"]),
         Route("/health", health, methods=["GET"]),
         Route("/ready", ready, methods=["GET"]),
     ]
@@ -71,6 +73,11 @@ async def refresh(request: Request) -> Response:
         variables=asked.variables,
     )
     return _answer(_told(granted))
+
+
+async def openapi_document(_: Request) -> Response:
+    """Describes the interface; for callers who may call it."""
+    return JSONResponse(openapi.document())
 
 
 async def health(_: Request) -> Response:

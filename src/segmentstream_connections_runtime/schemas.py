@@ -107,6 +107,20 @@ class TokenSetAnswer(_Answer):
     metadata: dict[str, str | int | bool]
 
 
+class ErrorBody(_Answer):
+    """Says what went wrong."""
+
+    code: str
+    message: str
+    id: str
+
+
+class ErrorAnswer(_Answer):
+    """Is the answer of every request that did not succeed."""
+
+    error: ErrorBody
+
+
 def read_json[M: _Message](kind: type[M], body: bytes) -> M:
     """Reads a request.
 
