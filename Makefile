@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EMULATOR := .venv-emulator
 ZETASQL := .venv-zetasql
+OIDC := .node-oidc
 WORKSPACE := examples/workspace
 JOBS ?= 2
 # Another interpreter for the environments, such as PYTHON=python3.13
@@ -25,7 +26,7 @@ dev: $(VENV)/ready  ## Open the Dagster UI of the example workspace on http://lo
 		$(CURDIR)/$(BIN)/python seed.py --if-missing && \
 		PATH=$(CURDIR)/$(BIN):$$PATH DAGSTER_HOME=$(CURDIR)/$(WORKSPACE)/.dagster dg dev
 
-test: lint $(EMULATOR)/ready $(ZETASQL)/ready  ## Lint, types, import contracts and all tests
+test: lint $(EMULATOR)/ready $(ZETASQL)/ready $(OIDC)/ready  ## Lint, types, import contracts and all tests
 	@echo "Running all tests ($(JOBS) at a time)"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
@@ -49,7 +50,7 @@ constraints: $(VENV)/ready  ## Renew the pinned, hashed sets in constraints/
 	@$(BIN)/python constraints/renew.py
 
 clean:  ## Remove the environment and what the example and the benchmarks made
-	rm -rf $(VENV) $(EMULATOR) $(ZETASQL) .venv-peers benchmarks/.work $(WORKSPACE)/.dagster $(WORKSPACE)/*.duckdb*
+	rm -rf $(VENV) $(EMULATOR) $(ZETASQL) $(OIDC) .venv-peers benchmarks/.work $(WORKSPACE)/.dagster $(WORKSPACE)/*.duckdb*
 
 $(VENV)/ready: constraints/dev.txt constraints/uv.txt pyproject.toml
 	@python=$$(for name in $(PYTHON) python3.12 python3.13 python3 python; do \
@@ -69,6 +70,14 @@ $(EMULATOR)/ready: constraints/emulator.txt | $(VENV)/ready
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(EMULATOR)
 	@$(BIN)/uv pip sync --quiet --python $(EMULATOR)/bin/python --require-hashes constraints/emulator.txt
 	@touch $@
+
+# The independent OAuth server of the tests; where Node.js is missing they skip and say so.
+$(OIDC)/ready: constraints/oidc-provider/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "Making $(OIDC) from constraints/oidc-provider, the OAuth server of the tests"; \
+		rm -rf $(OIDC) && mkdir $(OIDC) && cp constraints/oidc-provider/*.json $(OIDC) && \
+		cd $(OIDC) && npm ci --silent --no-audit --no-fund && touch ready; \
+	else echo "Node.js is missing: the tests against oidc-provider will be skipped."; fi
 
 # The first statement compiles ZetaSQL, into a file beside it.
 $(ZETASQL)/ready: constraints/zetasql.txt | $(VENV)/ready

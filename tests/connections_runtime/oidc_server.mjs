@@ -1,0 +1,62 @@
+// An authorization server that is strict where it may be: oidc-provider over HTTPS on a free port.
+// Arguments: a PEM file with the server's key and certificate, and the folder where oidc-provider is installed. It prints one line of JSON, its address, when it
+// serves, and ends when its standard input does.
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:https';
+
+const [, , file, installed] = process.argv;
+const { Provider } = await import(`${installed}/node_modules/oidc-provider/lib/index.js`);
+const pem = readFileSync(file);
+const server = createServer({ key: pem, cert: pem });
+await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
+const issuer = `https://localhost:${server.address().port}`;
+
+// A secret that tells a form-encoded Basic header from a raw one.
+const secret = 'a+b/c==: %~';
+const redirects = ['http://127.0.0.1/callback', 'https://app.example/callback'];
+const client = (id, method, more = {}) => ({
+  client_id: id,
+  client_secret: method === 'none' ? undefined : secret,
+  token_endpoint_auth_method: method,
+  grant_types: ['authorization_code', 'refresh_token'],
+  response_types: ['code'],
+  redirect_uris: redirects,
+  application_type: 'native',
+  ...more,
+});
+
+const provider = new Provider(issuer, {
+  clients: [
+    client('by-basic', 'client_secret_basic'),
+    client('by-post', 'client_secret_post'),
+    client('public', 'none'),
+  ],
+  clientBasedCORS: () => false,
+  cookies: { keys: ['only for tests'] },
+  features: { devInteractions: { enabled: false }, revocation: { enabled: true } },
+  findAccount: async (_, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
+  interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
+  issueRefreshToken: async () => true,
+  pkce: { required: () => true },
+  rotateRefreshToken: true,
+  scopes: ['openid', 'offline_access', 'read', 'write'],
+  ttl: { AccessToken: 60, AuthorizationCode: 60, Grant: 3600, RefreshToken: 3600, Session: 3600, Interaction: 600, IdToken: 60 },
+});
+
+const answer = provider.callback();
+server.on('request', async (request, response) => {
+  if (!request.url.startsWith('/interaction/')) return answer(request, response);
+  // A person who says yes to everything.
+  const { prompt, params, grantId, session } = await provider.interactionDetails(request, response);
+  if (prompt.name === 'login') {
+    return provider.interactionFinished(request, response, { login: { accountId: 'person' } });
+  }
+  const grant = grantId
+    ? await provider.Grant.find(grantId)
+    : new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
+  grant.addOIDCScope(params.scope);
+  return provider.interactionFinished(request, response, { consent: { grantId: await grant.save() } });
+});
+
+console.log(JSON.stringify({ issuer, secret }));
+process.stdin.resume().on('end', () => process.exit(0));
