@@ -314,7 +314,7 @@ def _refuse_failure(
         or document.get("ok") is False
         or (
             rules.success_field is not None
-            and document.get(rules.success_field) != rules.success_value
+            and not _is_same(document.get(rules.success_field), rules.success_value)
         )
     )
     if not has_failed:
@@ -340,6 +340,11 @@ def _refuse_failure(
         provider_status=status,
         provider_code=known,
     )
+
+
+def _is_same(told: object, declared: object) -> bool:
+    # Python takes False for 0 and True for 1; a provider's answer does not.
+    return type(told) is type(declared) and told == declared
 
 
 def _told_code(document: Mapping[str, Any]) -> str | None:
