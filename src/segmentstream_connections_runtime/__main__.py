@@ -9,17 +9,24 @@ Both run in the workspace's `connections/` folder.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from socket import socket
 
 from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection
 from segmentstream.connections._manifest import manifest_of
-from segmentstream_connections_runtime.settings import ServiceSettings, SettingsError
+from segmentstream_connections_runtime.settings import (
+    CA_FILE_VARIABLE,
+    ServiceSettings,
+    SettingsError,
+)
 
 _FILE = "connections.py"
+_SECONDS_TO_ANSWER = 1.0
 
 
 class _CannotRunError(Exception):
@@ -100,23 +107,38 @@ def serve(connections: Sequence[OAuth2Connection], settings: ServiceSettings) ->
     from segmentstream_connections_runtime.tokens import BODY_BYTES  # noqa: PLC0415
 
     log_to_standard_error()
-    provider = ProviderClient(
-        seconds=settings.provider_seconds,
-        body_bytes=BODY_BYTES,
-        allows_private=settings.allows_private_providers,
-        ca_file=settings.ca_file,
-    )
+    try:
+        provider = ProviderClient(
+            seconds=settings.provider_seconds,
+            body_bytes=BODY_BYTES,
+            allows_private=settings.allows_private_providers,
+            ca_file=settings.ca_file,
+        )
+    except OSError:  # also what ssl raises
+        raise _CannotRunError(
+            f"{CA_FILE_VARIABLE} names no readable file of certificates in PEM form."
+        ) from None
     secrets = EnvironmentSecrets(os.environ)
     service = ConnectionService(connections, OAuthClient(provider, secrets), secrets)
-    uvicorn.run(
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket] | None = None) -> None:
+            # Early enough for the answers that say so.
+            seconds = settings.drain_seconds - _SECONDS_TO_ANSWER
+            asyncio.get_running_loop().call_later(seconds, service.give_up)
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
         make_app(service, provider, settings),
         host=settings.host,
         port=settings.port,
         access_log=False,
         server_header=False,
         log_config=None,
+        ws="none",  # its log lines hold queries
         timeout_graceful_shutdown=round(settings.drain_seconds),
     )
+    Server(config).run()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from segmentstream_connections_runtime.service import ConnectionService
 from segmentstream_connections_runtime.settings import ServiceSettings
 
 _log = logging.getLogger("segmentstream.connections")
+_LOGGERS = ("segmentstream", "uvicorn")
 _OPEN = frozenset({"/health", "/ready"})
 _HEADERS = [
     (b"cache-control", b"no-store"),
@@ -42,7 +43,9 @@ def make_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        await service.drain(settings.drain_seconds)
+        # The server has waited for the requests under way: their answers may hold the only copy
+        # of a token.
+        service.give_up()
         await provider.close()
 
     app = Starlette(
@@ -55,6 +58,7 @@ def make_app(
         },
     )
     app.state.service = service
+    app.router.redirect_slashes = False  # it would write the caller's Host header into an address
     return _Edge(app, callers_of(settings, provider))
 
 
@@ -120,6 +124,7 @@ async def _service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for it
     request.scope["state"]["told"] = {
         "code": error.code.value,
+        "detail": error.detail or None,
         "provider_status": error.provider_status,
         "provider_code": error.provider_code,
     }
@@ -156,7 +161,10 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Formats a record; of an exception only its class is written."""
-        line: dict[str, object] = {"severity": record.levelname, "message": record.getMessage()}
+        # What others write can hold the repr of an exception, as asyncio's messages do.
+        is_ours = record.name.partition(".")[0] in _LOGGERS
+        message = record.getMessage() if is_ours else f"a message of {record.name}"
+        line: dict[str, object] = {"severity": record.levelname, "message": message}
         line |= {k: v for k, v in getattr(record, "fields", {}).items() if v is not None}
         if record.exc_info and record.exc_info[0]:
             line["fault"] = record.exc_info[0].__qualname__
@@ -164,10 +172,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_standard_error() -> None:
-    """Sends the service's log, and uvicorn's without its access lines, to standard error."""
+    """Sends every log to standard error; uvicorn's is without its access lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in ("segmentstream", "uvicorn"):
+    logging.getLogger().handlers = [handler]
+    for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)

@@ -86,10 +86,10 @@ class ConnectionService:
         missing = (self._secrets.missing(reference) for reference in references)
         return sorted({name for name in missing if name})
 
-    async def drain(self, seconds: float) -> None:
-        """Lets token requests under way end: their answers may hold the only copy of a token."""
-        if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=seconds)
+    def give_up(self) -> None:
+        """Ends the token requests under way, whose callers hear of it: the service stops."""
+        for task in self._under_way.values():
+            task.cancel()
 
     def _find(self, key: str, variables: Mapping[str, str]) -> OAuth2Connection:
         if key not in self._connections:
@@ -110,4 +110,11 @@ class ConnectionService:
             self._under_way[identity] = task
             task.add_done_callback(lambda _: self._under_way.pop(identity, None))
         # A caller that hangs up is not the only one, and does not stop a request half-way.
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise ServiceError(
+                Code.PROVIDER_UNAVAILABLE, "It took longer than the service, which stops, can wait."
+            ) from None

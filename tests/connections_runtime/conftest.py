@@ -51,3 +51,9 @@ def trusting(authority: Authority) -> dict[str, str]:
         "SEGMENTSTREAM_CONNECTIONS_CA_FILE": str(ca_file),
         "SEGMENTSTREAM_CONNECTIONS_ALLOW_PRIVATE_PROVIDERS": "true",
     }
+
+
+@pytest.fixture
+def authority_file(authority: Authority) -> Path:
+    """The certificate file that the tests trust."""
+    return authority.ca_file
