@@ -30,6 +30,7 @@ def _redirect_uri(value: str) -> str:
         raise ValueError("no address")
     parts = urlsplit(value)
     host = parts.hostname or ""
+    _ = parts.port  # a ValueError where it is none
     is_loopback = host in {"127.0.0.1", "::1", "localhost"}
     if (
         "@" in parts.netloc

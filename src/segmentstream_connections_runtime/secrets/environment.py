@@ -18,12 +18,16 @@ class EnvironmentSecrets:
     def resolve(self, reference: SecretReference) -> Secret:
         """As `SecretResolver.resolve`."""
         if variable := self.missing(reference):
-            raise ServiceError(Code.RUNTIME_UNAVAILABLE, f"The variable {variable} is not set.")
+            raise ServiceError(
+                Code.RUNTIME_UNAVAILABLE,
+                f"The variable {variable} is not set, or holds a line break or what is no text.",
+            )
         return Secret(self._environ[reference.variable])
 
     def missing(self, reference: SecretReference) -> str | None:
         """As `SecretResolver.missing`."""
-        return None if self._environ.get(reference.variable) else reference.variable
+        value = self._environ.get(reference.variable, "")
+        return None if value and value.isprintable() else reference.variable
 
     def __repr__(self) -> str:
         return "EnvironmentSecrets()"
