@@ -97,6 +97,7 @@ class _Edge:
             await self._app(scope, receive, send_on)
         except ServiceError as error:
             # Only the check raises it here: the application answers its own.
+            scope["state"]["told"] = {"code": error.code.value}
             await error_response(error, request_id)(scope, receive, send_on)
         finally:
             told = {
@@ -134,6 +135,7 @@ async def _service_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     code = _CODES_OF_STATUS.get(error.status_code, Code.INVALID_REQUEST)
+    request.scope["state"]["told"] = {"code": code.value}
     answer = error_response(ServiceError(code), request.scope["state"]["request_id"])
     answer.headers.update(error.headers or {})
     return answer

@@ -18,6 +18,7 @@ CLOUD_RUN_VARIABLE = "K_SERVICE"  # set by Cloud Run, whose front end has checke
 ALLOW_PRIVATE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_ALLOW_PRIVATE_PROVIDERS"
 CA_FILE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_CA_FILE"
 
+_PORT = re.compile(r"[0-9]{1,5}")
 _PORTS = range(1, 65536)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -80,9 +81,9 @@ class ServiceSettings:
                 without asking callers who they are.
         """
         port = environ.get(PORT_VARIABLE, "8080")
-        if not port.isascii() or not port.isdecimal() or int(port) not in _PORTS:
+        if not _PORT.fullmatch(port) or int(port) not in _PORTS:
             raise SettingsError(
-                f"{PORT_VARIABLE} is {port!r}, no port. Give a number from 1 to 65535."
+                f"{PORT_VARIABLE} is {port[:20]!r}, no port. Give a number from 1 to 65535."
             )
         digest = environ.get(TOKEN_HASH_VARIABLE) or None
         if digest is not None and not _SHA256.fullmatch(digest):
