@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,14 @@ from connections_runtime.provider import Provider, running_provider
 from connections_runtime.running import LocalService, connection
 
 type Serve = Callable[..., LocalService]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _few_authorities() -> Iterator[None]:
+    """Keeps the many authorities of the machine out: no test needs them, and they load slowly."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SSL_CERT_FILE", os.devnull)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -25,7 +25,7 @@ REFRESHES = address("it", "token/refresh")
 
 
 def all_at_once(
-    service: LocalService, provider: Provider, calls: list[tuple[str, Mapping[str, object]]]
+    service: LocalService, provider: Provider, calls: Sequence[tuple[str, Mapping[str, object]]]
 ) -> list[httpx.Response]:
     """Makes the calls in parallel, and opens the provider's gate once all of them are under way."""
 
@@ -188,9 +188,11 @@ def test_a_process_completes_what_a_caller_has_left(
     connections = {"it": provider.url("gated")}
     with running_service(tmp_path, connections, trusting) as service:
         timeout = httpx.Timeout(PATIENCE, read=0.2)
-        with httpx.Client(base_url=service.url, trust_env=False, timeout=timeout) as caller:
-            with pytest.raises(httpx.ReadTimeout):
-                caller.post(REFRESHES, json={"refreshToken": "a"})
+        with (
+            httpx.Client(base_url=service.url, trust_env=False, timeout=timeout) as caller,
+            pytest.raises(httpx.ReadTimeout),
+        ):
+            caller.post(REFRESHES, json={"refreshToken": "a"})
         provider.wait_for_requests(1)
         provider.gate.set()
         service.wait_for_log('"path": "/internal/v1/connections/it/token/refresh", "status": 200')
