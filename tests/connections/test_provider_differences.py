@@ -106,6 +106,7 @@ def test_what_the_rules_allow_is_kept_as_written(field: str, value: object) -> N
         ("client_id_parameter", "a&b"),
         ("client_id_parameter", "state"),
         ("client_id_parameter", "Scope"),
+        ("client_id_parameter", "resource"),
         ("client_id_parameter", "a" * 65),
         ("client_id_parameter", None),
         ("code_parameter", ""),
@@ -252,6 +253,10 @@ def test_what_the_rules_forbid_is_refused_by_the_name_of_its_field(
         ),
         (
             {"refresh_parameters": {"a": "1"}, "refresh_url": "https://provider.example/t?a=1"},
+            "refresh_parameters",
+        ),
+        (
+            {"token_parameters": {"Mode": "s3cr3t"}, "refresh_parameters": {"mode": "s3cr3t"}},
             "refresh_parameters",
         ),
         (

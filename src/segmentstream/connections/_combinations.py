@@ -77,6 +77,13 @@ def _names_sent_once(connection: OAuth2Connection, places: _Places) -> None:
         (refresh, "token_parameters"),
         (refresh, "refresh_parameters"),
     )
+    spellings = {name.casefold(): name for name in connection.token_parameters}
+    for spelling in connection.refresh_parameters:
+        if spellings.get(spelling.casefold(), spelling) != spelling:
+            raise places["refresh_parameters"].error(
+                f"sets {spelling!r}, which token_parameters writes in other letters",
+                "Write it alike in both: the one here replaces the other.",
+            )
     for url_field, parameters_field in pairs:
         in_query = {name.casefold() for name in query_names(getattr(connection, url_field))}
         if name := reserved_name(in_query, own):

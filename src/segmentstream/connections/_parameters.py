@@ -32,7 +32,8 @@ RESERVED_PARAMETERS: Final = frozenset(
         "state",
     }
 )
-_CALLBACK_PARAMETERS = frozenset({"error", "error_description", "error_uri", "iss"})
+# RFC 6749 section 4.1.2.1, RFC 9207 and RFC 8707.
+_OTHER_PARAMETERS = frozenset({"error", "error_description", "error_uri", "iss", "resource"})
 
 _PARAMETER_NAME = re.compile(r"[^\s\x00-\x1f\x7f\ud800-\udfff]+")
 _PARAMETER_VALUE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")
@@ -74,7 +75,7 @@ def _renamed(place: FieldPlace, value: object, standard: str) -> str:
             "is not 1 to 64 letters, digits, underscores, hyphens and dots",
             f'Write the name that the provider documents, such as "{standard}".',
         )
-    if name != standard and name.casefold() in RESERVED_PARAMETERS | _CALLBACK_PARAMETERS:
+    if name != standard and name.casefold() in RESERVED_PARAMETERS | _OTHER_PARAMETERS:
         raise place.error(
             "is the name of another parameter of the protocol",
             f'Write the name that the provider documents, or leave it at "{standard}".',
