@@ -2,7 +2,7 @@
 # The environment in .venv is made from constraints/dev.txt and renewed when that file changes.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test lint bench smoke-bigquery constraints clean
+.PHONY: help demo dev test lint bench smoke-bigquery oauth-server constraints clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,9 @@ smoke-bigquery: $(VENV)/ready  ## Try BigQuery on a real project: PROJECT=... LO
 		echo "Name a project that may be written to, and a location: make smoke-bigquery PROJECT=my-project LOCATION=EU"; exit 2; fi
 	@SMOKE_BIGQUERY_PROJECT=$(PROJECT) SMOKE_BIGQUERY_LOCATION=$(LOCATION) \
 		$(BIN)/python -m pytest tests/bigquery/smoke.py -q -s
+
+oauth-server: $(VENV)/ready $(OIDC)/ready  ## Start an OAuth server to try connections with
+	@PYTHONPATH=tests $(BIN)/python tests/connections_runtime/serve_oidc.py
 
 constraints: $(VENV)/ready  ## Renew the pinned, hashed sets in constraints/
 	@$(BIN)/python constraints/renew.py
