@@ -77,11 +77,13 @@ class _Edge:
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         status = 500
+        is_answered = False
 
         async def send_on(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_answered
             if message["type"] == "http.response.start":
                 status = message["status"]
+                is_answered = True
                 extra = [*_HEADERS, (b"x-request-id", request_id.encode())]
                 message["headers"] = [*message["headers"], *extra]
             await send(message)
@@ -99,6 +101,11 @@ class _Edge:
             # Only the check raises it here: the application answers its own.
             scope["state"]["told"] = {"code": error.code.value}
             await error_response(error, request_id)(scope, receive, send_on)
+        except Exception:
+            # Starlette raises again what `_own_fault` has answered; the server would end the
+            # connection, which the caller is about to use again.
+            if not is_answered:
+                raise
         finally:
             told = {
                 "request_id": request_id,

@@ -123,7 +123,7 @@ class ServiceError(Exception):
         provider_status: int | None = None,
         provider_code: str | None = None,
     ) -> None:
-        super().__init__(code.value)
+        super().__init__(code, detail)
         self.code = code
         self.detail = detail
         self.retry_after_seconds = retry_after_seconds
