@@ -132,7 +132,7 @@ class ServiceProcess:
     Attributes:
         process: The running process.
         port: Where it listens.
-        lines: What it wrote to its log until now.
+        lines: What it wrote until now, to its log or elsewhere.
     """
 
     process: subprocess.Popen[str]
@@ -176,8 +176,8 @@ class ServiceProcess:
 
     def follow(self) -> None:
         """Takes in the log until it ends."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             with self._changed:
                 self.lines.append(line)
                 self._changed.notify_all()
@@ -187,15 +187,27 @@ class ServiceProcess:
 
 @contextmanager
 def running_service(
-    folder: Path, connections: Mapping[str, str], variables: Mapping[str, str]
+    folder: Path,
+    connections: Mapping[str, str],
+    variables: Mapping[str, str],
+    *,
+    more: str = "",
 ) -> Iterator[ServiceProcess]:
-    """Runs the service in a folder, with connections by key and token address."""
+    """Runs the service in a folder, with connections by key and token address.
+
+    What is in `more` stands in `connections.py` too.
+    """
     declared = "\n".join(_DECLARED.format(key=key, url=url) for key, url in connections.items())
-    (folder / "connections.py").write_text(_FILE.format(declared=declared))
+    (folder / "connections.py").write_text(_FILE.format(declared=declared) + more)
     port = free_port()
     environment = {**kept_environment(), **VARIABLES, "PORT": str(port), **variables}
     with subprocess.Popen(
-        command("serve"), cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+        command("serve"),
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         service = ServiceProcess(process=process, port=port)
         following = threading.Thread(target=service.follow)
