@@ -19,6 +19,7 @@ from socket import socket
 
 from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection
 from segmentstream.connections._manifest import manifest_of
+from segmentstream.connections._oauth2 import check_unique_keys
 from segmentstream_connections_runtime.settings import (
     CA_FILE_VARIABLE,
     ServiceSettings,
@@ -75,13 +76,7 @@ def load_connections(folder: Path) -> tuple[OAuth2Connection, ...]:
         raise _CannotRunError(
             f"{_FILE} declares no `connections`. Write connections = (OAuth2Connection(...),)."
         )
-    keys = [connection.key for connection in declared]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise _CannotRunError(
-            f"{_FILE} declares more than one connection of the key {', '.join(twice)}. Give each "
-            "its own key."
-        )
+    check_unique_keys(declared)
     return tuple(declared)
 
 
