@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -242,6 +243,7 @@ def _read_request(connection: ssl.SSLSocket, number: int) -> Request | None:
 SCENARIOS: dict[str, Scenario] = {}
 GOOD = response(granted())
 _GOOD_BODY = json.dumps(granted()).encode()
+_ENDLESS_SECONDS = 10.0  # long enough to count as such, and an end for a test that fails
 _BOMB_BYTES = 64 * 1024 * 1024
 
 
@@ -324,8 +326,9 @@ def endless_interim(conversation: Conversation) -> None:
 
 def _drip(conversation: Conversation, part: bytes) -> None:
     conversation.close()
+    ends = time.monotonic() + _ENDLESS_SECONDS
     with suppress(OSError):
-        while not conversation.provider.has_ended.wait(0.02):
+        while not conversation.provider.has_ended.wait(0.02) and time.monotonic() < ends:
             conversation.send(part)
     conversation.provider.note_hung_up()
 
@@ -353,8 +356,9 @@ def endless_headers(conversation: Conversation) -> None:
 
 def _pour(conversation: Conversation, part: bytes) -> None:
     conversation.close()
+    ends = time.monotonic() + _ENDLESS_SECONDS
     with suppress(OSError):
-        while not conversation.provider.has_ended.is_set():
+        while not conversation.provider.has_ended.is_set() and time.monotonic() < ends:
             conversation.send(part)
     conversation.provider.note_hung_up()
 
