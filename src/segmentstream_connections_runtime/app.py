@@ -99,7 +99,7 @@ class _Edge:
             await self._app(scope, receive, send_on)
         except ServiceError as error:
             # Only the check raises it here: the application answers its own.
-            scope["state"]["told"] = {"code": error.code.value}
+            scope["state"]["told"] = {"code": error.code.value, "detail": error.detail or None}
             await error_response(error, request_id)(scope, receive, send_on)
         except Exception:
             # Starlette raises again what `_own_fault` has answered; the server would end the

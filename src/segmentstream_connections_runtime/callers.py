@@ -1,4 +1,6 @@
-"""Who may call the service; imports joserfc (on first use), `http`, `settings` and the errors.
+"""Who may call the service.
+
+Imports joserfc (on first use), `http`, `tokens`, `settings` and the errors.
 
 Without any of these the service listens on a loopback address only.
 """
@@ -9,19 +11,29 @@ import asyncio
 import hashlib
 import hmac
 import json
+import logging
 import time
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from math import inf
 from typing import Any, Protocol
 
 from segmentstream_connections_runtime.errors import Code, ServiceError
-from segmentstream_connections_runtime.http import ProviderClient
+from segmentstream_connections_runtime.http import Answer, ProviderClient
 from segmentstream_connections_runtime.settings import ServiceSettings
+from segmentstream_connections_runtime.tokens import decoded
 
+_log = logging.getLogger("segmentstream.connections")
 _ALGORITHMS = ["RS256", "ES256", "EdDSA"]
 _LEEWAY_SECONDS = 60
 _KEYS_FRESH_SECONDS = 3600.0
+_KEYS_LONGEST_SECONDS = 24 * 3600.0
 _KEYS_PAUSE_SECONDS = 30.0
+_KEYS_FAILED_PAUSE_SECONDS = 5.0
 _TOKEN_CHARACTERS = 16 * 1024
+_UNREADABLE = (ValueError, KeyError, TypeError, RecursionError)  # what a broken document raises
 
 
 class Callers(Protocol):
@@ -82,7 +94,7 @@ class CloudRunCallers:
     """Lets those pass whom Cloud Run's front end has identified.
 
     Its IAM check has verified the token already and taken the signature away; what is checked here
-    is that it was there, so that a service deployed for everyone by mistake answers nobody.
+    is only that it was there, which proves nothing on a service that is deployed for everyone.
     https://docs.cloud.google.com/run/docs/authenticating/service-to-service
     """
 
@@ -109,39 +121,31 @@ class OidcCallers:
     ) -> None:
         self._issuer = issuer
         self._audience = audience
-        self._keys_url = keys_url
         self._subjects = subjects
-        self._client = client
-        self._keys: Any = None  # joserfc's key set; the module is imported on first use
-        self._fetched = 0.0
-        self._fetching = asyncio.Lock()
+        self._keys = _IssuerKeys(keys_url, client)
 
     async def check(self, headers: Mapping[str, str]) -> None:
-        """As `Callers.check`."""
+        """As `Callers.check`; `runtime_unavailable` while the keys of the issuer are not known."""
+        token = _bearer(headers)
+        if not token:
+            raise ServiceError(Code.UNAUTHORIZED)
         from joserfc.errors import JoseError  # noqa: PLC0415 - costs time that others need not pay
 
-        token = _bearer(headers)
         try:
             claims = await self._claims(token)
             self._registry().validate(claims)
-        except (JoseError, ValueError, KeyError, TypeError):
+        except (JoseError, *_UNREADABLE):
             raise ServiceError(Code.UNAUTHORIZED) from None
         if self._subjects and not self._subjects & {claims.get("sub"), _verified_email(claims)}:
             raise ServiceError(Code.UNAUTHORIZED)
 
     async def _claims(self, token: str) -> dict[str, Any]:
-        from joserfc import jwt  # noqa: PLC0415
         from joserfc.errors import InvalidKeyIdError  # noqa: PLC0415
 
-        for may_ask_again in (True, False):
-            keys = await self._known_keys(newer_than=None if may_ask_again else self._fetched)
-            try:
-                return dict(jwt.decode(token, keys, algorithms=_ALGORITHMS).claims)
-            except (InvalidKeyIdError, ValueError):
-                # The issuer may have renewed its keys since; asked once, and not for every call.
-                if not may_ask_again or time.monotonic() - self._fetched < _KEYS_PAUSE_SECONDS:
-                    raise
-        raise AssertionError
+        try:
+            return _verified(token, await self._keys.known())
+        except InvalidKeyIdError:  # the issuer may have renewed its keys since
+            return _verified(token, await self._keys.renewed())
 
     def _registry(self) -> Any:
         from joserfc.jwt import JWTClaimsRegistry  # noqa: PLC0415
@@ -153,22 +157,90 @@ class OidcCallers:
             exp={"essential": True},
         )
 
-    async def _known_keys(self, *, newer_than: float | None) -> Any:
-        from joserfc.jwk import KeySet  # noqa: PLC0415
 
-        async with self._fetching:
-            is_old = time.monotonic() - self._fetched > _KEYS_FRESH_SECONDS
-            if self._keys is None or is_old or newer_than == self._fetched:
-                answer = await self._client.get(self._keys_url)
-                self._keys = KeySet.import_key_set(json.loads(answer.body))
-                self._fetched = time.monotonic()
-            return self._keys
+class _IssuerKeys:
+    """Keeps the keys of an issuer and asks for them seldom, whatever tokens callers send.
+
+    Keys that could not be renewed serve on for a while: an issuer that is away for an hour does not
+    stop the service, and a key that it withdrew does not serve for ever.
+    """
+
+    def __init__(self, url: str, client: ProviderClient) -> None:
+        self._url = url
+        self._client = client
+        self._found: Any = None  # joserfc's key set; the module is imported on first use
+        self._found_at = 0.0
+        self._ask_at = 0.0  # not earlier
+        self._asking = asyncio.Lock()
+
+    async def known(self) -> Any:
+        """Gives the keys.
+
+        Raises:
+            ServiceError: `runtime_unavailable`: there are none.
+        """
+        if self._age() > _KEYS_FRESH_SECONDS:
+            await self._ask()
+        if self._age() > _KEYS_LONGEST_SECONDS:
+            raise ServiceError(
+                Code.RUNTIME_UNAVAILABLE, "The keys of the issuer of identity tokens are not known."
+            )
+        return self._found
+
+    async def renewed(self) -> Any:
+        """Gives the keys anew, or as they were where the issuer was asked a moment ago."""
+        await self._ask()
+        return await self.known()
+
+    def _age(self) -> float:
+        return inf if self._found is None else time.monotonic() - self._found_at
+
+    async def _ask(self) -> None:
+        async with self._asking:
+            if time.monotonic() < self._ask_at:
+                return  # also who waited here while another caller asked
+            pause = _KEYS_FAILED_PAUSE_SECONDS
+            try:
+                self._found = _read_keys(await self._client.get(self._url))
+                self._found_at = time.monotonic()
+                pause = _KEYS_PAUSE_SECONDS
+            except (ServiceError, *_UNREADABLE) as error:
+                why = error.detail if isinstance(error, ServiceError) else "They cannot be read."
+                _log.warning("the issuer's keys did not come", extra={"fields": {"detail": why}})
+            finally:
+                self._ask_at = time.monotonic() + pause
+
+
+def _read_keys(answer: Answer) -> Any:
+    """Reads a key set; keys of unknown kinds are passed over (RFC 7517 section 5)."""
+    from joserfc.errors import JoseError  # noqa: PLC0415
+    from joserfc.jwk import JWKRegistry, KeySet  # noqa: PLC0415
+
+    if answer.status != HTTPStatus.OK:
+        raise ValueError("no key set")
+    keys = []
+    for each in json.loads(decoded(answer.headers, answer.body))["keys"]:
+        with suppress(JoseError, *_UNREADABLE):
+            keys.append(JWKRegistry.import_key(each))
+    if not keys:
+        raise ValueError("no keys")
+    return KeySet(keys)
+
+
+def _verified(token: str, keys: Any) -> dict[str, Any]:
+    from joserfc import jwt  # noqa: PLC0415
+
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        # joserfc advises against the name EdDSA, which is the one that issuers use.
+        return dict(jwt.decode(token, keys, algorithms=_ALGORITHMS).claims)
 
 
 def _bearer(headers: Mapping[str, str], name: str = "authorization") -> str:
     kind, _, token = headers.get(name, "").partition(" ")
-    return token.strip()[:_TOKEN_CHARACTERS] if kind.lower() == "bearer" else ""
+    token = token.strip()
+    return token if kind.lower() == "bearer" and len(token) <= _TOKEN_CHARACTERS else ""
 
 
-def _verified_email(claims: Mapping[str, Any]) -> object:
-    return claims.get("email") if claims.get("email_verified") is True else None
+def _verified_email(claims: Mapping[str, Any]) -> str | None:
+    email = claims.get("email")
+    return email if isinstance(email, str) and claims.get("email_verified") is True else None

@@ -97,7 +97,7 @@ OUTCOMES: dict[Code, Outcome] = {
     Code.RUNTIME_UNAVAILABLE: Outcome(
         status=503,
         retryable=True,
-        meaning="The service lacks something it needs, such as a secret; /ready names it.",
+        meaning="The service lacks something it needs, such as a secret, which /ready names.",
     ),
     Code.INTERNAL_ERROR: Outcome(status=500, retryable=True, meaning="A fault of the service."),
 }

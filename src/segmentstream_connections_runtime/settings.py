@@ -20,6 +20,8 @@ CA_FILE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_CA_FILE"
 
 _PORT = re.compile(r"[0-9]{1,5}")
 _PORTS = range(1, 65536)
+_OIDC_VARIABLES = (OIDC_ISSUER_VARIABLE, OIDC_AUDIENCE_VARIABLE, OIDC_KEYS_VARIABLE)
+_HTTPS = re.compile(r"https://[\x21-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -112,23 +114,28 @@ class ServiceSettings:
 
 
 def _oidc(environ: Mapping[str, str]) -> OidcSettings | None:
-    issuer = environ.get(OIDC_ISSUER_VARIABLE)
-    if not issuer:
+    issuer, audience, keys_url = map(environ.get, _OIDC_VARIABLES)
+    subjects = environ.get(OIDC_SUBJECTS_VARIABLE)
+    if not (issuer or audience or keys_url or subjects):
         return None
-    audience, keys_url = environ.get(OIDC_AUDIENCE_VARIABLE), environ.get(OIDC_KEYS_VARIABLE)
-    if not audience or not keys_url:
+    if not issuer or not audience or not keys_url:
+        missing = [name for name in _OIDC_VARIABLES if not environ.get(name)]
         raise SettingsError(
-            f"{OIDC_ISSUER_VARIABLE} is set, and {OIDC_AUDIENCE_VARIABLE} or {OIDC_KEYS_VARIABLE} "
-            "is not. Without an audience a token meant for another service would be accepted: set "
-            "both."
+            f"{', '.join(missing)} must be set where one of the other OIDC variables is. Without "
+            "an audience a token meant for another service would be accepted."
         )
-    subjects = environ.get(OIDC_SUBJECTS_VARIABLE, "").split(",")
-    return OidcSettings(
-        issuer=issuer,
-        audience=audience,
-        keys_url=keys_url,
-        subjects=frozenset(filter(None, map(str.strip, subjects))),
-    )
+    if not _HTTPS.fullmatch(keys_url):
+        raise SettingsError(
+            f"{OIDC_KEYS_VARIABLE} is no https address. Give the `jwks_uri` of the issuer; keys "
+            "that came unprotected would prove nothing."
+        )
+    allowed = frozenset(filter(None, map(str.strip, (subjects or "").split(","))))
+    if subjects and not allowed:
+        raise SettingsError(
+            f"{OIDC_SUBJECTS_VARIABLE} is set and names nobody. Give `sub` values or addresses, "
+            "parted by commas, or leave it out to accept everyone of the issuer."
+        )
+    return OidcSettings(issuer=issuer, audience=audience, keys_url=keys_url, subjects=allowed)
 
 
 def _is_loopback(host: str) -> bool:
