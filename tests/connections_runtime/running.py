@@ -155,6 +155,11 @@ class ServiceProcess:
         with httpx.Client(base_url=self.url, trust_env=False, timeout=PATIENCE) as client:
             return client.post(address(key, action), json=body, **request)
 
+    def get(self, path: str) -> httpx.Response:
+        """Asks it for an address, over a connection of its own."""
+        with httpx.Client(base_url=self.url, trust_env=False, timeout=PATIENCE) as client:
+            return client.get(path)
+
     def stop(self) -> None:
         """Asks it to stop, as a container platform does."""
         self.process.send_signal(signal.SIGTERM)
@@ -192,6 +197,7 @@ def running_service(
     variables: Mapping[str, str],
     *,
     more: str = "",
+    python: Path = Path(sys.executable),
 ) -> Iterator[ServiceProcess]:
     """Runs the service in a folder, with connections by key and token address.
 
@@ -202,7 +208,7 @@ def running_service(
     port = free_port()
     environment = {**kept_environment(), **VARIABLES, "PORT": str(port), **variables}
     with subprocess.Popen(
-        command("serve"),
+        command("serve", python=python),
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -221,9 +227,9 @@ def running_service(
             following.join()
 
 
-def command(*arguments: str) -> Sequence[str]:
+def command(*arguments: str, python: Path = Path(sys.executable)) -> Sequence[str]:
     """Gives the command line of the service."""
-    return [sys.executable, "-m", "segmentstream_connections_runtime", *arguments]
+    return [str(python), "-m", "segmentstream_connections_runtime", *arguments]
 
 
 def kept_environment() -> dict[str, str]:

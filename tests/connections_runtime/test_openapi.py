@@ -40,6 +40,7 @@ from connections_runtime.running import (
     error_code,
 )
 from segmentstream_connections_runtime import openapi
+from segmentstream_connections_runtime.endpoints import routes
 from segmentstream_connections_runtime.errors import OUTCOMES, Code
 
 PREFIX = "/internal/v1/connections/{key}"
@@ -144,8 +145,6 @@ def references(value: object) -> Iterator[str]:
 
 def test_the_document_has_every_address_of_a_connection() -> None:
     """What can be called under a connection is described, and nothing else is."""
-    from segmentstream_connections_runtime.endpoints import routes
-
     served = {route.path: route.methods for route in routes() if "{key}" in route.path}
     described = {
         path: {method.upper() for method in methods} for path, methods in DOCUMENT["paths"].items()
@@ -209,6 +208,7 @@ def test_what_the_document_allows_gets_an_answer_that_it_declares(
         if key:
             case.path_parameters["key"] = key
         if is_plain:  # the connections have no variables, and want PKCE
+            assert isinstance(case.body, dict)
             case.body.pop("variables", None)
             for name in {"codeChallenge", "codeVerifier"} & set(PROPERTIES[path]):
                 case.body[name] = "a" * 43
