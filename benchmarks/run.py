@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 import against_pandas
 import code_location
+import connections_service
 import day_replace
 import imports
 import peers
@@ -37,6 +38,7 @@ _PEER_PACKAGES = (
     "dagster-duckdb-pandas",
     "dagster-gcp-pandas",
     "duckdb",
+    "fastapi",
     "google-cloud-bigquery",
     "pandas",
 )
@@ -71,7 +73,14 @@ def main() -> None:
         peers.ensure_peers()
         machine = _machine()
         benchmarks = []
-        for module in (imports, day_replace, against_pandas, code_location, bigquery):
+        for module in (
+            imports,
+            day_replace,
+            against_pandas,
+            code_location,
+            bigquery,
+            connections_service,
+        ):
             print(f"\n{module.TITLE}", flush=True)
             benchmarks.append(module.measure())
             print(as_text(benchmarks[-1]), flush=True)
