@@ -9,7 +9,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from segmentstream_connections_runtime import openapi
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted
 from segmentstream_connections_runtime.schemas import (
@@ -77,6 +76,8 @@ async def refresh(request: Request) -> Response:
 
 async def openapi_document(_: Request) -> Response:
     """Describes the interface; for callers who may call it."""
+    from segmentstream_connections_runtime import openapi  # noqa: PLC0415 - read by few, and slow
+
     return JSONResponse(openapi.document())
 
 

@@ -13,7 +13,7 @@ from connections_runtime.authority import Authority, make_authority
 from connections_runtime.conftest import Serve
 from connections_runtime.provider import GOOD, Provider, response, running_provider
 from connections_runtime.running import LocalService, connection, error_code
-from segmentstream_connections_runtime.http import is_public
+from segmentstream_connections_runtime.transport import is_public
 
 type Answers = Callable[..., list[list[str]]]
 
