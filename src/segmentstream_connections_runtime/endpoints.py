@@ -1,9 +1,12 @@
 """The addresses of the service: they read a request, call the service and write an answer.
 
-Imports Starlette, `schemas`, `service` and the errors.
+Imports Starlette, `service` and the errors; `schemas`, and pydantic with it, on first use, so that
+the service starts without them.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -11,15 +14,10 @@ from starlette.routing import Route
 
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted
-from segmentstream_connections_runtime.schemas import (
-    ExchangeRequest,
-    RefreshRequest,
-    StartAnswer,
-    StartRequest,
-    TokenSetAnswer,
-    read_json,
-)
 from segmentstream_connections_runtime.service import ConnectionService
+
+if TYPE_CHECKING:
+    from segmentstream_connections_runtime.schemas import StartAnswer, TokenSetAnswer
 
 REQUEST_BYTES = 64 * 1024
 _PREFIX = "/internal/v1/connections/{key}"
@@ -39,6 +37,12 @@ def routes() -> list[Route]:
 
 async def start(request: Request) -> Response:
     """Gives the address that a person is sent to."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        StartAnswer,
+        StartRequest,
+        read_json,
+    )
+
     asked = read_json(StartRequest, await _body(request))
     url = _service(request).start(
         request.path_params["key"],
@@ -52,6 +56,11 @@ async def start(request: Request) -> Response:
 
 async def exchange(request: Request) -> Response:
     """Exchanges a code for tokens."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        ExchangeRequest,
+        read_json,
+    )
+
     asked = read_json(ExchangeRequest, await _body(request))
     granted = await _service(request).exchange(
         request.path_params["key"],
@@ -65,6 +74,11 @@ async def exchange(request: Request) -> Response:
 
 async def refresh(request: Request) -> Response:
     """Renews tokens."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        RefreshRequest,
+        read_json,
+    )
+
     asked = read_json(RefreshRequest, await _body(request))
     granted = await _service(request).refresh(
         request.path_params["key"],
@@ -118,6 +132,8 @@ def _answer(message: StartAnswer | TokenSetAnswer) -> Response:
 
 
 def _told(granted: Granted) -> TokenSetAnswer:
+    from segmentstream_connections_runtime.schemas import TokenSetAnswer  # noqa: PLC0415
+
     tokens = granted.tokens
     return TokenSetAnswer(
         access_token=tokens.access_token,
