@@ -130,6 +130,9 @@ def serve(connections: Sequence[OAuth2Connection], settings: ServiceSettings) ->
         access_log=False,
         server_header=False,
         log_config=None,
+        # The same wherever it runs, whatever else is installed; h11 bounds the head of a request.
+        http="h11",
+        loop="asyncio",
         ws="none",  # its log lines hold queries
         timeout_graceful_shutdown=round(settings.drain_seconds),
     )
