@@ -138,7 +138,9 @@ def measure() -> Benchmark:
         title=TITLE,
         method="Start: from the start of the process to the first answer of `/health` "
         f"({_STARTS} processes each, in turn); the FastAPI application has the same five routes "
-        "and imports nothing else. Requests: the service's own CPU time beyond that of a start, "
+        "and imports nothing else. The service loads pydantic and its HTTP client later, with the "
+        "first request that needs them. "
+        "Requests: the service's own CPU time beyond that of a start, "
         f"for {_REQUESTS:,} requests over {_CONNECTIONS} kept connections from another process "
         f"({_LOADS} processes). Refreshes: {_REFRESHES} different ones at once, of a provider that "
         "answers after 2 s over TLS. The service runs in the environment of the Dockerfile.",

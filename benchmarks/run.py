@@ -61,6 +61,15 @@ _REASONS = {
         "rows of every day, so a write of several days ends with one query that counts them by "
         "date. That is two requests for any number of days, and none for one."
     ),
+    "CPU time of an `authorization/start` (0.5 ms are 2,000 a second and core)": (
+        "a tenth of it is the service's own: reading the request, writing the address and the log "
+        "line. Most is h11, which reads HTTP in Python; httptools takes a third less in all, but "
+        "under uvicorn it puts no bound on the head of a request."
+    ),
+    "200 refreshes at once of a provider that takes 2 s": (
+        "every refresh has a TLS connection of its own. Beyond the 2 s it is CPU time of "
+        "the service, the provider and the callers, which share the cores with all else."
+    ),
 }
 
 
