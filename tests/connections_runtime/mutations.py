@@ -43,15 +43,15 @@ class Mutation:
 MUTATIONS = [
     Mutation(
         name="a redirect is followed",
-        file="http.py",
+        file="transport.py",
         before="follow_redirects=False",
         after="follow_redirects=True",
     ),
     Mutation(
         name="Basic credentials are raw",
         file="oauth.py",
-        before='f"{quote_plus(client_id.reveal())}:{quote_plus(client_secret.reveal())}"',
-        after='f"{client_id.reveal()}:{client_secret.reveal()}"',
+        before="parts = [quote_plus(part) for part in parts]",
+        after="parts = list(parts)",
     ),
     Mutation(
         name="scopes have to be exactly those asked for",
@@ -87,17 +87,17 @@ MUTATIONS = [
     ),
     Mutation(
         name="any address is connected to",
-        file="http.py",
+        file="transport.py",
         before="if not self._allows_private and any(",
         after="if False and any(",
     ),
     Mutation(
         name="certificates are not checked",
-        file="http.py",
-        before="        if ca_file:\n",
-        after="        context.check_hostname = False\n"
-        "        context.verify_mode = ssl.CERT_NONE\n"
-        "        if ca_file:\n",
+        file="transport.py",
+        before="    if ca_file:\n",
+        after="    context.check_hostname = False\n"
+        "    context.verify_mode = ssl.CERT_NONE\n"
+        "    if ca_file:\n",
     ),
     Mutation(
         name="only single reads have a deadline",
@@ -107,8 +107,8 @@ MUTATIONS = [
     ),
     Mutation(
         name="connections are used again",
-        file="http.py",
-        before='                "Connection": "close",\n',
+        file="transport.py",
+        before='            "Connection": "close",\n',
         after="",
     ),
     Mutation(
