@@ -32,6 +32,6 @@ def new_client(url: str, project: str) -> bigquery.Client:
     """A client of the server that the SDK has nothing to do with."""
     return bigquery.Client(
         project=project,
-        credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+        credentials=AnonymousCredentials(),
         client_options={"api_endpoint": url},
     )

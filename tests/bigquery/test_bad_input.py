@@ -122,7 +122,7 @@ def test_missing_credentials_are_told_with_the_ways_to_give_them(
     """Where no credentials are found, the project is named, and each way to give some."""
 
     def nothing_found(**_: object) -> None:
-        raise DefaultCredentialsError("none")  # type: ignore[no-untyped-call]
+        raise DefaultCredentialsError("none")
 
     monkeypatch.setattr(google.auth, "default", nothing_found)
     engine = create_engine(replace(settings, endpoint=None))
@@ -193,7 +193,7 @@ def test_credentials_that_have_run_out_are_told(
     settings: WarehouseSettings, shop: WarehouseEngine, proxy: Proxy, client: bigquery.Client
 ) -> None:
     """Credentials that cannot be renewed are named as the reason, with how to renew them."""
-    expired = Credentials(token="old")  # type: ignore[no-untyped-call]
+    expired = Credentials(token="old")
     expired.expiry = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=1)
     engine = create_engine(replace(settings, endpoint=proxy.url, credentials=expired))
 

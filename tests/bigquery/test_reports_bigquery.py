@@ -107,7 +107,7 @@ def storage(emulator: Emulator, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -
         def __init__(self, **options: Any) -> None:
             used.credentials.append(options["credentials"])
             channel = grpc.insecure_channel(f"127.0.0.1:{emulator.grpc}")
-            super().__init__(transport=BigQueryReadGrpcTransport(channel=channel))  # type: ignore[no-untyped-call]
+            super().__init__(transport=BigQueryReadGrpcTransport(channel=channel))  # type: ignore[no-untyped-call]  # inherited
 
         def create_read_session(self, *arguments: Any, **options: Any) -> Any:
             used.projects.append(options["parent"])
@@ -300,7 +300,7 @@ def test_f5_projects_are_those_of_the_settings(
     monkeypatch.setattr(
         google.auth,
         "default",
-        lambda **_: (AnonymousCredentials(), "acme-dev"),  # type: ignore[no-untyped-call]
+        lambda **_: (AnonymousCredentials(), "acme-dev"),
     )
     engine = create_engine(
         WarehouseSettings(
@@ -613,11 +613,11 @@ _SECRET = "ya29.a-secret-token"
 
 
 def _token() -> Credentials:
-    return Credentials(token=_SECRET)  # type: ignore[no-untyped-call]
+    return Credentials(token=_SECRET)
 
 
 def _impersonated() -> impersonated_credentials.Credentials:
-    found = impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
+    found = impersonated_credentials.Credentials(
         source_credentials=_token(),
         target_principal="loader@acme-prod.iam.gserviceaccount.com",
         target_scopes=["https://www.googleapis.com/auth/bigquery"],

@@ -81,7 +81,7 @@ class Clients:
         """Closes the client; the next use makes another."""
         with self._making:
             if self._rest is not None:
-                self._rest.close()  # type: ignore[no-untyped-call]
+                self._rest.close()
                 self._rest = None
 
     def retry(self, seconds: float | None = None) -> Retry:
@@ -104,14 +104,14 @@ class Clients:
             credentials=self._credentials(),
             location=self.location,
             client_options=options,
-            client_info=ClientInfo(user_agent=_USER_AGENT),  # type: ignore[no-untyped-call]
+            client_info=ClientInfo(user_agent=_USER_AGENT),
         )
 
     def _credentials(self) -> Credentials:
         if self._settings.credentials is not None:
             return cast("Credentials", self._settings.credentials)
         if self.is_emulated:
-            return AnonymousCredentials()  # type: ignore[no-untyped-call]
+            return AnonymousCredentials()
         try:
             found, _ = google.auth.default(scopes=SCOPES)
         except DefaultCredentialsError as error:

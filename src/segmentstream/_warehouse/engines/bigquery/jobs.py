@@ -214,7 +214,7 @@ class Jobs:
             if job.error_result is None:
                 work.jobs.append(job)
                 return job
-            error = job.exception()  # type: ignore[no-untyped-call]
+            error = job.exception()  # type: ignore[no-untyped-call]  # inherited
             assert isinstance(error, GoogleAPICallError)  # noqa: S101 - made of error_result
             # What a job needed until it was refused is no waiting.
             deadline = deadline or time.monotonic() + self._wait_seconds
@@ -232,7 +232,7 @@ class Jobs:
             sent.location = job.location or sent.location
             return self._wait(job)
         except Exception:
-            raise
+            raise  # The job's own verdict, or why there is none; only an interrupt cancels.
         except BaseException as interrupt:
             self._cancel(sent, interrupt)
             raise

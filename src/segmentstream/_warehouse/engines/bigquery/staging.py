@@ -124,7 +124,7 @@ class Staging:
                 bigquery.DecimalTargetType.BIGNUMERIC,
             ],
         )
-        config.parquet_options = bigquery.ParquetOptions()  # type: ignore[no-untyped-call]
+        config.parquet_options = bigquery.ParquetOptions()
         config.parquet_options.enable_list_inference = True
         with tempfile.TemporaryFile() as file:
             upload.write(file)

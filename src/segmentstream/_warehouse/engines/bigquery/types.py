@@ -78,8 +78,7 @@ def sql_type(dtype: dt.DataType) -> sge.DataType:
             ]
             return sge.DataType(this=sge.DataType.Type.STRUCT, expressions=fields, nested=True)
         case _:
-            # Ibis ships no types.
-            return BigQueryType.from_ibis(dtype)  # type: ignore[no-any-return]
+            return BigQueryType.from_ibis(dtype)  # type: ignore[no-any-return]  # Ibis has no types
 
 
 def is_castable(dtype: dt.DataType) -> bool:
