@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import json
@@ -598,14 +599,15 @@ def test_web_sockets_are_not_spoken(process: ServiceProcess) -> None:
 def test_bytes_that_are_no_request_harm_nobody(raw: bytes, process: ServiceProcess) -> None:
     """Whatever is sent to the port, the process goes on, and shows no traceback."""
     with socket.create_connection(("127.0.0.1", process.port), PATIENCE) as caller:
-        caller.sendall(raw)
-        caller.shutdown(socket.SHUT_WR)
         received = b""
-        try:
+        # A service that has read enough closes at once: then the rest cannot be sent (ECONNRESET,
+        # EPIPE), nor the end be told (ENOTCONN).
+        with contextlib.suppress(OSError):
+            caller.sendall(raw)
+            caller.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
             while part := caller.recv(65536):
                 received += part
-        except ConnectionError:
-            pass
     assert b"server:" not in received.lower()
     with httpx.Client(base_url=process.url, trust_env=False) as client:
         assert client.get("/health").status_code == 200
