@@ -32,6 +32,7 @@ def main() -> None:
             "--extra=duckdb",
             "--extra=bigquery",
             "--extra=connections",
+            "--extra=secret-manager",
             "--group=dev",
         ],
     )

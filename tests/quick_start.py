@@ -40,6 +40,7 @@ def orders(context: dg.AssetExecutionContext, currencies: ir.Table) -> ir.Table:
 
 
 _DISTRIBUTIONS = (
+    "click",
     "dagster",
     "dagster-postgres",
     "duckdb",

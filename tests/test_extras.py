@@ -19,6 +19,7 @@ _MODULES = {
     "bigquery": ("google.cloud.bigquery",),
     "connections": ("httpx", "joserfc", "starlette", "uvicorn"),
     "duckdb": ("duckdb",),
+    "secret-manager": ("google.cloud.secretmanager",),
 }
 _REALLY_MISSING = os.environ.get("SEGMENTSTREAM_TEST_MISSING_EXTRA")
 _MISSING = [_REALLY_MISSING] if _REALLY_MISSING else sorted(_MODULES)

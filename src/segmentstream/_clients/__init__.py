@@ -1,0 +1,1 @@
+"""Live clients of declared connections, for pipelines; imports `_core`, `connections` and httpx."""

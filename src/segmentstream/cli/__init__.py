@@ -1,0 +1,1 @@
+"""The `segmentstream` command: one module for each group of commands; imports everything below."""

@@ -1,0 +1,1 @@
+"""What users test their assets with: a provider that needs no account and no network."""
