@@ -10,7 +10,7 @@ from segmentstream.connections._manifest import MANIFEST_VERSION, manifest_of
 
 GOLDEN = Path(__file__).with_name("manifest.json")
 
-# Every field of this one differs from its default.
+# Every field of this one differs from its default, but for what goes with none of the others.
 DIFFERENT = OAuth2Connection(
     key="different",
     name="Different",
@@ -43,9 +43,23 @@ DIFFERENT = OAuth2Connection(
     expiry_unit="milliseconds",
     default_lifetime_seconds=7200,
     metadata_fields=["team.id"],
+    issuer="https://login.example.com",
+    revocation_url="https://{shop}.example.com/revoke",
+    replay_window_seconds=1800,
+    callback_metadata_fields=["realmId"],
+    refresh_margin_seconds=60,
+    refresh_statuses=[401, 403],
+    api_base_url="https://{shop}.api.example.com/{team.id}/{realmId}",
+    api_header="X-Access-Token",
+    api_scheme="",
+    https_redirect=True,
 )
 PUBLIC = dataclasses.replace(
-    declared(), key="public", client_secret=None, client_authentication="none"
+    declared(),
+    key="public",
+    client_secret=None,
+    client_authentication="none",
+    refresh_token_rotation=False,
 )
 
 
@@ -56,10 +70,10 @@ def test_the_manifest_is_the_golden_file() -> None:
 
 def test_every_field_is_in_the_golden_file() -> None:
     """The golden file shows each field once with its default and once with another value."""
-    default, different, _ = json.loads(GOLDEN.read_text())["connections"]
+    default, different, public = json.loads(GOLDEN.read_text())["connections"]
 
     assert len(default) == len(dataclasses.fields(OAuth2Connection))
-    assert [name for name in default if default[name] == different[name]] == []
+    assert [name for name in default if default[name] == different[name] == public[name]] == []
 
 
 def test_a_manifest_says_its_version() -> None:

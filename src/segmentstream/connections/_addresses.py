@@ -26,8 +26,9 @@ _TEMPLATE = re.compile(
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _VARIABLE_LABEL = re.compile(rf"\{{({_VARIABLE.pattern})\}}")
 _LABEL = re.compile(_HOST_LABEL)
-_FIXED_LABELS = 2
+FIXED_LABELS = 2  # what is the provider's own at the end of a host with variables
 
+_REVOCATION_PARAMETERS = frozenset({"token", "token_type_hint"})  # RFC 7009 section 2.1
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^#]+")  # RFC 3986 section 4.3
 
 
@@ -37,7 +38,7 @@ def endpoint(place: FieldPlace, value: object) -> str:
     A label of its host may be a variable, such as `{shop}`.
     """
     url = text(place, value)
-    if problem := _template_problem(url) or _url_problem(_filled(url, {})):
+    if problem := _template_problem(url) or url_problem(_filled(url, {})):
         raise place.error(
             problem,
             "Copy the https address of the endpoint from the provider's documentation; plain "
@@ -54,6 +55,31 @@ def endpoint(place: FieldPlace, value: object) -> str:
 def optional_endpoint(place: FieldPlace, value: object) -> str | None:
     """Accepts the address of an endpoint that a provider may have."""
     return None if value is None else endpoint(place, value)
+
+
+def revocation_endpoint(place: FieldPlace, value: object) -> str | None:
+    """Accepts the address of an endpoint that a provider may have (RFC 7009 section 2)."""
+    url = optional_endpoint(place, value)
+    if url and (reserved := reserved_name(query_names(url), _REVOCATION_PARAMETERS)):
+        raise place.error(
+            f"sets {reserved} in its query, which the service sets itself",
+            "Remove it from the address.",
+        )
+    return url
+
+
+def issuer(place: FieldPlace, value: object) -> str | None:
+    """Accepts who a callback must say it is from (RFC 9207 section 2, RFC 8414 section 2)."""
+    if value is None:
+        return None
+    url = text(place, value)
+    if problem := url_problem(url) or ("has a query" if "?" in url else None):
+        raise place.error(
+            problem,
+            "Copy the issuer from the provider's metadata, byte for byte; plain http is for a "
+            "provider on localhost.",
+        )
+    return url
 
 
 def resource(place: FieldPlace, value: object) -> tuple[str, ...]:
@@ -83,15 +109,19 @@ def variables_of(url: str) -> tuple[str, ...]:
 
 def filled(place: FieldPlace, url: str, values: Mapping[str, str]) -> str:
     """Puts a value in the place of each variable of an accepted address: one DNS label each."""
-    for name in variables_of(url):
-        value = values.get(name)
-        if not isinstance(value, str) or not _LABEL.fullmatch(value):
-            raise place.error(
-                f"has the variable {name!r}, whose value is not one label of a host name",
-                f"Give {name} 1 to 63 lowercase letters, digits and hyphens, such as the shop of "
-                "shop.example.com; not a whole address.",
-            )
-    return _filled(url, values)
+    return _filled(url, {name: variable_value(place, name, values) for name in variables_of(url)})
+
+
+def variable_value(place: FieldPlace, name: str, values: Mapping[str, str]) -> str:
+    """Accepts the value of a variable: one DNS label."""
+    value = values.get(name)
+    if not isinstance(value, str) or not is_label(value):
+        raise place.error(
+            f"has the variable {name!r}, whose value is not one label of a host name",
+            f"Give {name} 1 to 63 lowercase letters, digits and hyphens, such as the shop of "
+            "shop.example.com; not a whole address.",
+        )
+    return value
 
 
 def query_names(url: str) -> list[str]:
@@ -99,6 +129,33 @@ def query_names(url: str) -> list[str]:
     # Some servers still part a query at semicolons too.
     pairs = re.split("[&;]", urlsplit(url).query)
     return [unquote_plus(pair.partition("=")[0]) for pair in pairs if pair]
+
+
+def url_problem(url: str) -> str | None:
+    """Says why a text is no address for secrets: https, or http on a loopback host."""
+    if not _URL.fullmatch(url):
+        return (
+            "is empty or holds what no address may: white space, a line break, another control "
+            "character, a backslash, a brace or a letter outside ASCII"
+        )
+    if "#" in url:
+        return "has a fragment"
+    try:
+        parts = urlsplit(url)
+        return _origin_problem(parts, parts.port)
+    except ValueError:
+        return "has a host or a port that cannot be read"
+
+
+def is_host_name(host: str) -> bool:
+    """Tells whether a text is the name of a host, and no address of one."""
+    last = host.rpartition(".")[2]
+    return bool(_HOST_NAME.fullmatch(host)) and not _NUMERIC_LABEL.fullmatch(last)
+
+
+def is_label(label: str) -> bool:
+    """Tells whether a text is one label of the name of a host."""
+    return bool(_LABEL.fullmatch(label))
 
 
 def _filled(url: str, values: Mapping[str, str]) -> str:
@@ -118,26 +175,11 @@ def _template_problem(url: str) -> str | None:
     found = _TEMPLATE.fullmatch(url)
     if found is None or "{" not in found["host"]:
         return None
-    fixed = found["host"].split(".")[-_FIXED_LABELS:]
+    fixed = found["host"].split(".")[-FIXED_LABELS:]
     # With less, whoever fills the variable would choose who gets the client's secret.
-    if len(fixed) < _FIXED_LABELS or any("{" in label for label in fixed):
+    if len(fixed) < FIXED_LABELS or any("{" in label for label in fixed):
         return "has a variable in the last two labels of its host, which must be the provider's own"
     return None
-
-
-def _url_problem(url: str) -> str | None:
-    if not _URL.fullmatch(url):
-        return (
-            "is empty or holds what no address may: white space, a line break, another control "
-            "character, a backslash, a brace or a letter outside ASCII"
-        )
-    if "#" in url:
-        return "has a fragment"
-    try:
-        parts = urlsplit(url)
-        return _origin_problem(parts, parts.port)
-    except ValueError:
-        return "has a host or a port that cannot be read"
 
 
 def _origin_problem(parts: SplitResult, port: int | None) -> str | None:
@@ -146,7 +188,7 @@ def _origin_problem(parts: SplitResult, port: int | None) -> str | None:
         return "is not an absolute https address"
     if "@" in parts.netloc:
         return "holds a user name or a password"
-    if port == 0 or not (_address(host) or _is_host_name(host)):
+    if port == 0 or not (_address(host) or is_host_name(host)):
         return "has a host or a port that does not exist"
     if parts.scheme == "http" and not _is_loopback(host):
         return "would send secrets over plain http"
@@ -158,11 +200,6 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
         return None if "%" in host else ip_address(host)
     except ValueError:
         return None
-
-
-def _is_host_name(host: str) -> bool:
-    last = host.rpartition(".")[2]
-    return bool(_HOST_NAME.fullmatch(host)) and not _NUMERIC_LABEL.fullmatch(last)
 
 
 def _is_loopback(host: str) -> bool:

@@ -19,11 +19,11 @@ _NAME = re.compile(r"[A-Za-z0-9_@$:/-][A-Za-z0-9_@$:/.-]{0,63}")
 _PATH = re.compile(r"[A-Za-z0-9_@$:/-]{1,64}(?:\.[A-Za-z0-9_@$:/-]{1,64}){0,9}")
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # RFC 6749 appendix A.13, without type URIs
 # What these types ask of a request is more than to send the token (RFC 9449 section 7).
-_PROVEN_TYPES = frozenset({"dpop", "mac", "pop"})
+PROVEN_TYPES = frozenset({"dpop", "mac", "pop"})
 _LONGEST_PATH = 10
-_MOST_METADATA_FIELDS = 50
+MOST_METADATA_FIELDS = 50
 # These have places of their own in a token set, where nothing shows them by accident.
-_SECRET_FIELDS = frozenset({"access_token", "client_secret", "refresh_token"})
+SECRET_FIELDS = frozenset({"access_token", "client_secret", "refresh_token"})
 
 
 def token_path(place: FieldPlace, value: object) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def token_path(place: FieldPlace, value: object) -> tuple[str, ...]:
 def bearer_types(place: FieldPlace, value: object) -> tuple[str, ...]:
     """Accepts which types of tokens are sent as bearer tokens besides `Bearer` (RFC 6750)."""
     types = distinct(place, value, _TYPE, "type of a token")
-    if any(kind.casefold() in _PROVEN_TYPES for kind in types):
+    if any(kind.casefold() in PROVEN_TYPES for kind in types):
         raise place.error(
             "names a type of token that must be proven with each request",
             "Remove it: only tokens that are sent as they are can be used.",
@@ -102,13 +102,13 @@ def default_lifetime_seconds(place: FieldPlace, value: object) -> int | None:
 def metadata_fields(place: FieldPlace, value: object) -> tuple[str, ...]:
     """Accepts which further fields of an answer are handed on, each by its dotted path."""
     paths = distinct(place, value, _PATH, "dotted path of a field of an answer")
-    if any(path.rpartition(".")[2].casefold() in _SECRET_FIELDS for path in paths):
+    if any(path.rpartition(".")[2].casefold() in SECRET_FIELDS for path in paths):
         raise place.error(
             "names a token or a secret, which is no metadata",
             "Remove it; token_path says where a token stands.",
         )
-    if len(paths) > _MOST_METADATA_FIELDS:
+    if len(paths) > MOST_METADATA_FIELDS:
         raise place.error(
-            f"names more than {_MOST_METADATA_FIELDS} fields", "Name those that pipelines need."
+            f"names more than {MOST_METADATA_FIELDS} fields", "Name those that pipelines need."
         )
     return paths

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from segmentstream.connections import _api as api
 from segmentstream.connections._addresses import query_names, variables_of
 from segmentstream.connections._parameters import reserved_name
 from segmentstream.connections._rules import FieldPlace
@@ -20,6 +21,9 @@ def check(connection: OAuth2Connection, places: _Places) -> None:
     _client(connection, places)
     _requests(connection, places)
     _names_sent_once(connection, places)
+    _callback(connection, places)
+    _renewal(connection, places)
+    _names_in_api_address(connection, places)
     _variables(connection, places)
 
 
@@ -84,6 +88,11 @@ def _names_sent_once(connection: OAuth2Connection, places: _Places) -> None:
                 f"sets {spelling!r}, which token_parameters writes in other letters",
                 "Write it alike in both: the one here replaces the other.",
             )
+    if name := reserved_name(query_names(connection.revocation_url or ""), own):
+        raise places["revocation_url"].error(
+            f"sets {name} in its query, which the service sets itself",
+            "Remove it from the address.",
+        )
     for url_field, parameters_field in pairs:
         in_query = {name.casefold() for name in query_names(getattr(connection, url_field))}
         if name := reserved_name(in_query, own):
@@ -104,9 +113,59 @@ def _names_sent_once(connection: OAuth2Connection, places: _Places) -> None:
                 )
 
 
+def _callback(connection: OAuth2Connection, places: _Places) -> None:
+    for name in connection.callback_metadata_fields:
+        if name.casefold() == connection.code_parameter.casefold():
+            raise places["callback_metadata_fields"].error(
+                "names the parameter that brings the code, which is no metadata", "Remove it."
+            )
+        if name in connection.metadata_fields:
+            raise places["callback_metadata_fields"].error(
+                f"names {name!r}, which metadata_fields names too",
+                "Keep one of the two: a name stands for one value.",
+            )
+
+
+def _renewal(connection: OAuth2Connection, places: _Places) -> None:
+    if connection.replay_window_seconds and not connection.refresh_token_rotation:
+        raise places["replay_window_seconds"].error(
+            "is set, though refresh_token_rotation is False and an old refresh token stays good",
+            "Remove one of the two.",
+        )
+
+
+def _names_in_api_address(connection: OAuth2Connection, places: _Places) -> None:
+    url = connection.api_base_url or ""
+    place = places["api_base_url"]
+    variables, callback = set(connection.url_variables), set(connection.callback_metadata_fields)
+    metadata = callback | set(connection.metadata_fields)
+    named = set(api.names_of(url))
+    if unknown := sorted(named - variables - metadata):
+        raise place.error(
+            f"holds {{{unknown[0]}}}, which is declared nowhere",
+            "Add it to url_variables, metadata_fields or callback_metadata_fields.",
+        )
+    if twice := sorted(named & variables & metadata):
+        raise place.error(
+            f"holds {{{twice[0]}}}, which is both a variable and a metadata field",
+            "Give the variable another name.",
+        )
+    if variables & set(api.names_in_path(url)):
+        raise place.error(
+            "has a variable in its path", "Write url_variables in the place of labels of a host."
+        )
+    # Whoever fills these chooses where the token goes: a caller, or who makes up a callback.
+    if (variables | callback) & set(api.names_in_domain(url)):
+        raise place.error(
+            "lets a variable or a field of the callback choose more of its host than a label "
+            "before the last two, which must be the provider's own",
+            "Write the domain of the provider, or take the host from a field of metadata_fields.",
+        )
+
+
 def _variables(connection: OAuth2Connection, places: _Places) -> None:
     used: set[str] = set()
-    for field in ("authorization_url", "token_url", "refresh_url"):
+    for field in ("authorization_url", "token_url", "refresh_url", "revocation_url"):
         found = variables_of(getattr(connection, field) or "")
         if not set(found) <= set(connection.url_variables):
             raise places[field].error(
@@ -114,6 +173,7 @@ def _variables(connection: OAuth2Connection, places: _Places) -> None:
                 "Add the variable to url_variables, or write the host as it is.",
             )
         used.update(found)
+    used.update(api.names_before_domain(connection.api_base_url or ""))
     for number, name in enumerate(connection.url_variables, start=1):
         if name not in used:
             raise places["url_variables"].error(

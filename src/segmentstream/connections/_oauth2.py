@@ -10,8 +10,10 @@ from segmentstream._core.errors import ConnectionDeclarationError
 from segmentstream._core.names import CONNECTION_KEY
 from segmentstream.connections import _addresses as addresses
 from segmentstream.connections import _answers as answers
+from segmentstream.connections import _api as api
 from segmentstream.connections import _combinations as combinations
 from segmentstream.connections import _parameters as parameters
+from segmentstream.connections import _renewal as renewal
 from segmentstream.connections import _rules as rules
 from segmentstream.connections._secrets import SecretReference
 
@@ -50,6 +52,17 @@ class _Declared(TypedDict):
     expiry_unit: NotRequired[answers.ExpiryUnit]
     default_lifetime_seconds: NotRequired[int | None]
     metadata_fields: NotRequired[Sequence[str]]
+    issuer: NotRequired[str | None]
+    revocation_url: NotRequired[str | None]
+    refresh_token_rotation: NotRequired[bool]
+    replay_window_seconds: NotRequired[int]
+    callback_metadata_fields: NotRequired[Sequence[str]]
+    refresh_margin_seconds: NotRequired[int]
+    refresh_statuses: NotRequired[Sequence[int]]
+    api_base_url: NotRequired[str | None]
+    api_header: NotRequired[str]
+    api_scheme: NotRequired[str]
+    https_redirect: NotRequired[bool]
 
 
 # The generated __init__ would answer a misspelt or a missing field with TypeError, and a list of
@@ -116,6 +129,28 @@ class OAuth2Connection:
             when left out.
         metadata_fields: Which further fields of an answer are handed on, such as `instance_url`,
             by dotted path from the top.
+        issuer: Who the callback must say it is from: when declared, its `iss` must be there and be
+            equal byte for byte (RFC 9207 section 2.4). An https address without a query.
+        revocation_url: Where tokens are revoked (RFC 7009 section 2), by the rules of `token_url`.
+        refresh_token_rotation: Whether a refresh may make the old refresh token invalid (RFC 6749
+            section 6, RFC 9700 section 4.14.2). False says that sending the same refresh again is
+            safe.
+        replay_window_seconds: For how long after a refresh the provider takes the old refresh
+            token once more, as Xero does for 1800 seconds; up to 30 days.
+        callback_metadata_fields: Which parameters of the callback are kept, such as QuickBooks'
+            `realmId`, beside the `metadata_fields` of the answer.
+        refresh_margin_seconds: How long before its end a token is renewed, up to one day.
+        refresh_statuses: Which statuses of the API say that a token is dead (401 in RFC 6750
+            section 3.1); 400 to 499, and never 429.
+        api_base_url: The https address under which the API is; http only on loopback hosts.
+            `{name}` stands for what depends on the login: in place of a label of the host for one
+            of `url_variables`; there, in the path or at the very beginning (for an address with
+            its scheme) for one of `metadata_fields`; in the path, or in place of a label before
+            the last two, for one of `callback_metadata_fields`.
+        api_header: The header in which the API takes the token (RFC 6750 section 2.1).
+        api_scheme: The word before the token there; empty where the token stands alone.
+        https_redirect: Whether the provider takes https redirect addresses only, on loopback hosts
+            too, which RFC 8252 section 7.3 has with http.
 
     Raises:
         ConnectionDeclarationError: A field is unknown, missing or cannot work; it is named, and
@@ -153,6 +188,17 @@ class OAuth2Connection:
     expiry_unit: answers.ExpiryUnit = "seconds"
     default_lifetime_seconds: int | None = None
     metadata_fields: tuple[str, ...] = ()
+    issuer: str | None = None
+    revocation_url: str | None = None
+    refresh_token_rotation: bool = True
+    replay_window_seconds: int = 0
+    callback_metadata_fields: tuple[str, ...] = ()
+    refresh_margin_seconds: int = 300
+    refresh_statuses: tuple[int, ...] = (401,)
+    api_base_url: str | None = None
+    api_header: str = "Authorization"
+    api_scheme: str = "Bearer"
+    https_redirect: bool = False
 
     def __init__(self, **declared: Unpack[_Declared]) -> None:
         connection = _called(declared.get("key"))
@@ -186,8 +232,35 @@ class OAuth2Connection:
             authorization_url=addresses.filled(place, self.authorization_url, values),
             token_url=addresses.filled(place, self.token_url, values),
             refresh_url=self.refresh_url and addresses.filled(place, self.refresh_url, values),
+            revocation_url=self.revocation_url
+            and addresses.filled(place, self.revocation_url, values),
+            api_base_url=self.api_base_url and api.with_variables(place, self.api_base_url, values),
             url_variables=(),
         )
+
+    def api_address(self, metadata: Mapping[str, str | int | bool]) -> str | None:
+        """Gives the address of the API for one login, or None where none is declared.
+
+        A value is one segment of a path, percent-encoded, or the name of a host, and cannot lead
+        elsewhere: the result is an https address without user, query and fragment.
+
+        Args:
+            metadata: What the provider sent of the `metadata_fields` and the
+                `callback_metadata_fields`, by name; the rest is not looked at.
+
+        Raises:
+            ConnectionDeclarationError: A value is missing or cannot stand where it should, or
+                `url_variables` are not filled. No value is repeated.
+        """
+        if self.api_base_url is None:
+            return None
+        place = rules.FieldPlace(connection=_called(self.key), field="api_base_url")
+        if set(api.names_of(self.api_base_url)) & set(self.url_variables):
+            raise place.error(
+                "has variables that are not filled", "Fill them by with_variables first."
+            )
+        tenants = self.callback_metadata_fields
+        return api.address(place, self.api_base_url, metadata, tenants=tenants)
 
 
 # One rule for each field; the first field in this order that is wrong is the one an error names.
@@ -223,6 +296,17 @@ _RULES: Final[Mapping[str, Callable[[rules.FieldPlace, object], object]]] = {
     "expiry_unit": answers.expiry_unit,
     "default_lifetime_seconds": answers.default_lifetime_seconds,
     "metadata_fields": answers.metadata_fields,
+    "issuer": addresses.issuer,
+    "revocation_url": addresses.revocation_endpoint,
+    "refresh_token_rotation": rules.flag,
+    "replay_window_seconds": renewal.replay_window_seconds,
+    "callback_metadata_fields": parameters.callback_metadata_fields,
+    "refresh_margin_seconds": renewal.refresh_margin_seconds,
+    "refresh_statuses": renewal.refresh_statuses,
+    "api_base_url": api.api_base_url,
+    "api_header": api.api_header,
+    "api_scheme": api.api_scheme,
+    "https_redirect": rules.flag,
 }
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from segmentstream.connections._rules import FieldPlace, Frozen, text
+from segmentstream.connections._answers import MOST_METADATA_FIELDS, SECRET_FIELDS
+from segmentstream.connections._rules import FieldPlace, Frozen, distinct, text
 
 # What the service itself writes into a request, and what would override that: a request object
 # replaces every other parameter (RFC 9101 section 5), a client assertion replaces the client
@@ -34,6 +35,17 @@ RESERVED_PARAMETERS: Final = frozenset(
 )
 # RFC 6749 section 4.1.2.1, RFC 9207 and RFC 8707.
 _OTHER_PARAMETERS = frozenset({"error", "error_description", "error_uri", "iss", "resource"})
+# What a callback brings for the protocol (also as a JWT), and what nobody should find elsewhere.
+_CALLBACK_PARAMETERS = SECRET_FIELDS | {
+    "code",
+    "code_verifier",
+    "error",
+    "error_description",
+    "error_uri",
+    "iss",
+    "response",
+    "state",
+}
 
 _PARAMETER_NAME = re.compile(r"[^\s\x00-\x1f\x7f\ud800-\udfff]+")
 _PARAMETER_VALUE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")
@@ -58,6 +70,21 @@ def client_id_parameter(place: FieldPlace, value: object) -> str:
 def code_parameter(place: FieldPlace, value: object) -> str:
     """Accepts the name under which a provider's callback brings the code."""
     return _renamed(place, value, "code")
+
+
+def callback_metadata_fields(place: FieldPlace, value: object) -> tuple[str, ...]:
+    """Accepts which parameters of a callback are handed on, such as QuickBooks' `realmId`."""
+    names = distinct(place, value, _RENAMED, "name of a parameter of a callback")
+    if name := reserved_name(names, _CALLBACK_PARAMETERS):
+        raise place.error(
+            f"names {name}, which is no metadata",
+            "Remove it; the protocol has its own place for it.",
+        )
+    if len(names) > MOST_METADATA_FIELDS:
+        raise place.error(
+            f"names more than {MOST_METADATA_FIELDS} fields", "Name those that pipelines need."
+        )
+    return names
 
 
 def reserved_name(
