@@ -42,6 +42,10 @@ class Code(Enum):
     TOKEN_RESPONSE_INVALID = "oauth_token_response_invalid"  # noqa: S105 - a code, no secret
     PROVIDER_UNREADABLE = "oauth_provider_unreadable"
     PROVIDER_UNAVAILABLE = "oauth_provider_unavailable"
+    OUTCOME_UNKNOWN = "oauth_outcome_unknown"
+    CREDENTIAL_NOT_FOUND = "credential_not_found"
+    AUTHORIZATION_NOT_FOUND = "authorization_not_found"
+    STORE_UNAVAILABLE = "credential_store_unavailable"
     RUNTIME_UNAVAILABLE = "runtime_unavailable"
     INTERNAL_ERROR = "internal_error"
 
@@ -94,6 +98,28 @@ OUTCOMES: dict[Code, Outcome] = {
     Code.PROVIDER_UNAVAILABLE: Outcome(
         status=502, retryable=True, meaning="The provider could not be reached, or failed."
     ),
+    Code.OUTCOME_UNKNOWN: Outcome(
+        status=502,
+        retryable=True,
+        meaning="The connection to the provider ended before its answer to a refresh: whether the "
+        "refresh token is spent is not known.",
+    ),
+    Code.CREDENTIAL_NOT_FOUND: Outcome(
+        status=404,
+        retryable=False,
+        meaning="Nobody has authorized the connection for this account, or it was disconnected.",
+    ),
+    Code.AUTHORIZATION_NOT_FOUND: Outcome(
+        status=400,
+        retryable=False,
+        meaning="No authorization with this state is under way: it is over, took longer than ten "
+        "minutes or was begun elsewhere. Begin again.",
+    ),
+    Code.STORE_UNAVAILABLE: Outcome(
+        status=503,
+        retryable=True,
+        meaning="The credentials cannot be read or written now.",
+    ),
     Code.RUNTIME_UNAVAILABLE: Outcome(
         status=503,
         retryable=True,
@@ -112,6 +138,7 @@ class ServiceError(Exception):
         retry_after_seconds: How long to wait, where the provider said so.
         provider_status: The status of the provider's answer, where there was one.
         provider_code: The provider's own error code, where it is one that RFC 6749 defines.
+        was_sent: Whether the provider may have got the request; False only when it surely did not.
     """
 
     def __init__(
@@ -122,6 +149,7 @@ class ServiceError(Exception):
         retry_after_seconds: int | None = None,
         provider_status: int | None = None,
         provider_code: str | None = None,
+        was_sent: bool = True,
     ) -> None:
         super().__init__(code, detail)
         self.code = code
@@ -129,6 +157,7 @@ class ServiceError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.provider_status = provider_status
         self.provider_code = provider_code
+        self.was_sent = was_sent
 
     @property
     def outcome(self) -> Outcome:

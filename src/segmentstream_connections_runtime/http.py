@@ -97,7 +97,12 @@ class ProviderClient:
             raise ServiceError(Code.PROVIDER_UNAVAILABLE, "It took too long.") from None
         except httpx.HTTPError as error:
             # The text of these errors can hold an address with its query, or bytes of an answer.
-            raise ServiceError(Code.PROVIDER_UNAVAILABLE, what_failed(error)) from None
+            unsent = isinstance(
+                error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
+            )
+            raise ServiceError(
+                Code.PROVIDER_UNAVAILABLE, what_failed(error), was_sent=not unsent
+            ) from None
         except OSError:  # such as broken TLS records, which httpx does not translate
             raise ServiceError(Code.PROVIDER_UNAVAILABLE, BROKEN) from None
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus, urlsplit
 
 from segmentstream.connections import OAuth2Connection
 from segmentstream_connections_runtime.errors import Code, ServiceError
-from segmentstream_connections_runtime.http import ProviderClient
+from segmentstream_connections_runtime.http import Answer, ProviderClient
 from segmentstream_connections_runtime.secrets.base import Secret, SecretResolver
 from segmentstream_connections_runtime.tokens import Grant, Rules, TokenSet, read_answer
 
@@ -90,12 +90,6 @@ class OAuthClient:
             pairs.append(("code_verifier", verifier))
         pairs += connection.token_parameters.items()
         tokens = await self._ask(connection, connection.token_url, "authorization_code", pairs)
-        if connection.require_refresh_token and tokens.refresh_token is None:
-            raise ServiceError(
-                Code.TOKEN_RESPONSE_INVALID,
-                "It grants no refresh token, which the connection requires: ask for offline "
-                "access in authorization_parameters, or set require_refresh_token=False.",
-            )
         return _granted(connection, tokens)
 
     async def refresh(self, connection: OAuth2Connection, *, refresh_token: str) -> Granted:
@@ -118,10 +112,30 @@ class OAuthClient:
         )
         return _granted(connection, kept)
 
+    async def revoke(self, connection: OAuth2Connection, *, token: str, hint: str) -> None:
+        """Tells the provider that a token is not needed any more (RFC 7009 section 2.1).
+
+        Raises:
+            ServiceError: It could not be told, or refused.
+        """
+        assert connection.revocation_url is not None  # noqa: S101 - the caller has looked
+        pairs = [("token", token), ("token_type_hint", hint)]
+        answer = await self._post(connection, connection.revocation_url, pairs)
+        if answer.status != 200:  # noqa: PLR2004 - RFC 7009 section 2.2
+            raise ServiceError(Code.PROVIDER_REJECTED, provider_status=answer.status)
+
     async def _ask(
         self, connection: OAuth2Connection, url: str, grant: Grant, pairs: list[tuple[str, str]]
     ) -> TokenSet:
         pairs = [("grant_type", grant), *pairs, *(("resource", uri) for uri in connection.resource)]
+        answer = await self._post(connection, url, pairs)
+        return read_answer(
+            answer.status, answer.headers, answer.body, grant=grant, rules=_rules(connection)
+        )
+
+    async def _post(
+        self, connection: OAuth2Connection, url: str, pairs: list[tuple[str, str]]
+    ) -> Answer:
         headers = {}
         client_id = self._secrets.resolve(connection.client_id)
         reference = connection.client_secret
@@ -130,9 +144,9 @@ class OAuthClient:
             headers["Authorization"] = _basic(client_id, secret, connection.basic_encoding)
         else:
             # A public client says who it is without proving it (RFC 6749 section 3.2.1).
-            pairs.append((connection.client_id_parameter, client_id.reveal()))
+            pairs = [*pairs, (connection.client_id_parameter, client_id.reveal())]
             if secret is not None:
-                pairs.append(("client_secret", secret.reveal()))
+                pairs = [*pairs, ("client_secret", secret.reveal())]
         if connection.token_request_format == "json":  # noqa: S105 - a format, no secret
             headers["Content-Type"] = "application/json"
             # No name comes twice: a declaration that would repeat one is refused.
@@ -140,10 +154,7 @@ class OAuthClient:
         else:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
             content = _encoded(pairs, quote_with=quote_plus)
-        answer = await self._provider.post(url, content=content.encode(), headers=headers)
-        return read_answer(
-            answer.status, answer.headers, answer.body, grant=grant, rules=_rules(connection)
-        )
+        return await self._provider.post(url, content=content.encode(), headers=headers)
 
 
 def _rules(connection: OAuth2Connection) -> Rules:

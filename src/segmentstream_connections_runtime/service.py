@@ -15,6 +15,11 @@ from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted, OAuthClient
 from segmentstream_connections_runtime.secrets.base import SecretResolver
 
+NO_REFRESH_TOKEN = (
+    "It grants no refresh token, which the connection requires: ask for offline access in "  # noqa: S105 - a sentence, no secret
+    "authorization_parameters, or set require_refresh_token=False."
+)
+
 
 class ConnectionService:
     """Authorizes, exchanges and refreshes for the declared connections."""
@@ -58,12 +63,15 @@ class ConnectionService:
     ) -> Granted:
         """Exchanges a code; the same code under way is not sent twice."""
         connection = self._find(key, variables)
-        return await self._once(
+        granted = await self._once(
             ("exchange", key, connection.token_url, code, redirect_uri, verifier or ""),
             lambda: self._oauth.exchange(
                 connection, code=code, redirect_uri=redirect_uri, verifier=verifier
             ),
         )
+        if connection.require_refresh_token and granted.tokens.refresh_token is None:
+            raise ServiceError(Code.TOKEN_RESPONSE_INVALID, NO_REFRESH_TOKEN)
+        return granted
 
     async def refresh(
         self, key: str, *, refresh_token: str, variables: Mapping[str, str]

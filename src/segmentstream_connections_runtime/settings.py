@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 
 PORT_VARIABLE = "PORT"
 HOST_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_HOST"
@@ -17,10 +18,19 @@ OIDC_SUBJECTS_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_OIDC_SUBJECTS"
 CLOUD_RUN_VARIABLE = "K_SERVICE"  # set by Cloud Run, whose front end has checked the caller
 ALLOW_PRIVATE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_ALLOW_PRIVATE_PROVIDERS"
 CA_FILE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_CA_FILE"
+STORE_VARIABLE = "SEGMENTSTREAM_CREDENTIAL_STORE"
+KEYS_VARIABLE = "SEGMENTSTREAM_CREDENTIAL_KEYS"
+KEYS_FILE_VARIABLE = "SEGMENTSTREAM_CREDENTIAL_KEYS_FILE"
+WORKSPACE_VARIABLE = "SEGMENTSTREAM_WORKSPACE"
+CLOUD_RUN_JOB_VARIABLE = "CLOUD_RUN_JOB"  # set by Cloud Run in a job
 
+_STORE_FILE = ".segmentstream/credentials.db"
+# Apart from the store, so that a copy of the workspace opens nothing.
+_KEYS_FILE = "segmentstream/credential-keys.json"
 _PORT = re.compile(r"[0-9]{1,5}")
 _PORTS = range(1, 65536)
 _OIDC_VARIABLES = (OIDC_ISSUER_VARIABLE, OIDC_AUDIENCE_VARIABLE, OIDC_KEYS_VARIABLE)
+_WORKSPACE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _HTTPS = re.compile(r"https://[\x21-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -110,6 +120,58 @@ class ServiceSettings:
             is_behind_cloud_run=is_behind_cloud_run,
             allows_private_providers=environ.get(ALLOW_PRIVATE_VARIABLE) == "true",
             ca_file=environ.get(CA_FILE_VARIABLE) or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialSettings:
+    """Says where credentials are kept and what seals them.
+
+    Attributes:
+        store: The address of the store, which can hold a password.
+        is_embedded: Whether the store is a file of this machine, which makes its key itself.
+        keys: The key ring as text; None where it is in a file.
+        keys_file: The file of the key ring, where it is not given as text.
+        workspace: Whose credentials they are, in a store that several share.
+    """
+
+    store: str = field(repr=False)
+    is_embedded: bool
+    keys: str | None = field(default=None, repr=False)
+    keys_file: Path
+    workspace: str = "default"
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str], *, folder: Path) -> CredentialSettings:
+        """Reads the settings from variables.
+
+        Args:
+            environ: The variables.
+            folder: The workspace, which holds the store where no other is named.
+
+        Raises:
+            SettingsError: One of them cannot work, or what is stored would not last.
+        """
+        store = environ.get(STORE_VARIABLE, "")
+        if not store and (environ.get(CLOUD_RUN_VARIABLE) or environ.get(CLOUD_RUN_JOB_VARIABLE)):
+            raise SettingsError(
+                f"{STORE_VARIABLE} is not set, and the files of Cloud Run do not last. Give the "
+                "address of a store, such as secretmanager://my-project or postgresql://..."
+            )
+        workspace = environ.get(WORKSPACE_VARIABLE, "default")
+        if not _WORKSPACE.fullmatch(workspace):
+            raise SettingsError(
+                f"{WORKSPACE_VARIABLE} is {workspace[:64]!r}, no name of a workspace. Give up to "
+                "63 lowercase letters, digits, `_` and `-`, a letter first."
+            )
+        configuration = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+        keys_file = environ.get(KEYS_FILE_VARIABLE) or f"{configuration}/{_KEYS_FILE}"
+        return cls(
+            store=store or f"sqlite:///{folder / _STORE_FILE}",
+            is_embedded=not store or store.startswith("sqlite:"),
+            keys=environ.get(KEYS_VARIABLE) or None,
+            keys_file=Path(keys_file),
+            workspace=workspace,
         )
 
 

@@ -102,6 +102,7 @@ class _CheckedNetwork(httpcore.AsyncNetworkBackend):
             raise ServiceError(
                 Code.PROVIDER_UNAVAILABLE,
                 "Its name leads to a private or local address, which is refused.",
+                was_sent=False,
             )
         async with asyncio.timeout(timeout):
             for address in addresses[:-1]:
@@ -123,7 +124,9 @@ async def _look_up(host: str, port: int) -> list[Address]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
     except (OSError, UnicodeError):
-        raise ServiceError(Code.PROVIDER_UNAVAILABLE, "Its name is not known.") from None
+        raise ServiceError(
+            Code.PROVIDER_UNAVAILABLE, "Its name is not known.", was_sent=False
+        ) from None
     return [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
 

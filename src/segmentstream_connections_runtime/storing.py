@@ -1,0 +1,158 @@
+"""How new tokens are stored so that they are never lost; imports `custody` and the errors.
+
+Where the store does not take them, they stay in memory, and the credential stays held, until it
+does: the provider may have made their predecessors invalid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from segmentstream_connections_runtime.credentials.base import GenerationMovedError, Hold
+from segmentstream_connections_runtime.credentials.records import Credential, State, Tokens
+from segmentstream_connections_runtime.custody import Custody, found
+from segmentstream_connections_runtime.errors import Code, ServiceError
+from segmentstream_connections_runtime.oauth import Granted
+
+TRIES = 3
+HOLD_SECONDS = 60.0
+_LONGEST_BACKOFF_SECONDS = 30.0
+
+_log = logging.getLogger("segmentstream.connections")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """Is a credential with usable tokens.
+
+    Attributes:
+        credential: The credential.
+        is_persisted: Whether its tokens are in the store.
+    """
+
+    credential: Credential
+    is_persisted: bool = True
+
+
+class TokenStoring:
+    """Stores new tokens, and keeps those that the store has not taken yet."""
+
+    def __init__(self, custody: Custody, *, chance: Callable[[], float] = random.random) -> None:
+        self._custody = custody
+        self._chance = chance
+        self._unsaved: dict[tuple[str, str], Credential] = {}
+        self._saving: set[asyncio.Task[None]] = set()
+
+    def unsaved(self, connection: str, account: str) -> Credential | None:
+        """Gives a credential whose newest tokens wait for the store."""
+        return self._unsaved.get((connection, account))
+
+    async def release(self, connection: str, account: str, hold: Hold) -> None:
+        """Lets a credential go, unless its newest tokens wait for the store."""
+        if (connection, account) not in self._unsaved:
+            await asyncio.to_thread(hold.release)
+
+    async def saved(self, new: Credential, *, expected: int, hold: Hold) -> Live:
+        """Stores new tokens; where the store does not take them, keeps them and goes on trying.
+
+        Until they are stored the credential stays held and it is given with
+        `is_persisted` off. The caller ends with `release`.
+        """
+        place = (new.connection, new.account)
+        try:
+            return Live(credential=usable(await self._stored(new, expected)))
+        except ServiceError as error:
+            if error.code is not Code.STORE_UNAVAILABLE:
+                raise
+        _log.error(
+            "new tokens could not be stored and are kept in memory",
+            extra={"fields": {"credential": "/".join(place)}},
+        )
+        self._unsaved[place] = new
+        task = asyncio.create_task(self._save_later(new, expected, hold))
+        self._saving.add(task)
+        task.add_done_callback(self._saving.discard)
+        return Live(credential=new, is_persisted=False)
+
+    async def close(self, *, seconds: float) -> None:
+        """Goes on trying for a while, then gives up what the store did not take."""
+        if self._saving:
+            _, late = await asyncio.wait(self._saving, timeout=seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._unsaved:
+            _log.critical(
+                "new tokens are lost: the store did not take them until the end",
+                extra={"fields": {"credentials": sorted("/".join(p) for p in self._unsaved)}},
+            )
+
+    async def _save_later(self, new: Credential, expected: int, hold: Hold) -> None:
+        place = (new.connection, new.account)
+        seconds = 0.5
+        try:
+            while place in self._unsaved:
+                await asyncio.sleep(seconds * (0.5 + self._chance() / 2))
+                seconds = min(seconds * 2, _LONGEST_BACKOFF_SECONDS)
+                try:
+                    await self._stored(new, expected)
+                except ServiceError as error:
+                    if error.code is Code.STORE_UNAVAILABLE:
+                        continue
+                del self._unsaved[place]
+            _log.warning(
+                "tokens that were kept in memory are settled",
+                extra={"fields": {"credential": "/".join(place)}},
+            )
+        finally:
+            await asyncio.to_thread(hold.release)
+
+    async def _stored(self, new: Credential, expected: int) -> Credential:
+        """Stores new tokens, and gives what is stored: those, or what somebody put there instead.
+
+        Raises:
+            ServiceError: The store does not take them; or the record was removed.
+        """
+        for _ in range(TRIES):
+            try:
+                await self._custody.keep(new, expected=expected)
+            except GenerationMovedError:
+                held = found(await self._custody.credential(new.connection, new.account))
+                there = held.record
+                # A person has connected or disconnected; or a write succeeded that seemed to fail.
+                if there.granted_at != new.granted_at or there.number >= new.number:
+                    return there
+                if there.state is State.DISCONNECTED:
+                    return there
+                expected = held.generation  # the same tokens as before, sealed with another key
+            else:
+                return new
+        raise ServiceError(Code.STORE_UNAVAILABLE, "Others keep changing the record.")
+
+
+def tokens_of(granted: Granted, asked_at: float) -> Tokens:
+    """Gives what is kept of a token set; its life counts from when it was asked for."""
+    tokens = granted.tokens
+    return Tokens(
+        access_token=tokens.access_token,
+        refresh_token=tokens.refresh_token,
+        scopes=granted.scopes,
+        missing_scopes=granted.missing_scopes,
+        obtained_at=asked_at,
+        expires_at=None if tokens.expires_in is None else asked_at + tokens.expires_in,
+    )
+
+
+def usable(credential: Credential) -> Credential:
+    """Gives a credential that holds tokens.
+
+    Raises:
+        ServiceError: It was disconnected.
+    """
+    if credential.state is State.DISCONNECTED or credential.tokens is None:
+        raise ServiceError(Code.CREDENTIAL_NOT_FOUND, "It was disconnected.")
+    return credential
