@@ -21,7 +21,7 @@ from segmentstream.connections import ConnectionDeclarationError, OAuth2Connecti
 from segmentstream.connections._manifest import manifest_of
 from segmentstream.connections._oauth2 import check_unique_keys
 from segmentstream_connections_runtime.settings import (
-    CA_FILE_VARIABLE,
+    CredentialSettings,
     ServiceSettings,
     SettingsError,
 )
@@ -93,38 +93,47 @@ def serve(connections: Sequence[OAuth2Connection], settings: ServiceSettings) ->
         log_to_standard_error,
         make_app,
     )
-    from segmentstream_connections_runtime.http import ProviderClient  # noqa: PLC0415
+    from segmentstream_connections_runtime.composition import (  # noqa: PLC0415
+        durable_connections,
+        provider_client,
+    )
     from segmentstream_connections_runtime.oauth import OAuthClient  # noqa: PLC0415
     from segmentstream_connections_runtime.secrets.environment import (  # noqa: PLC0415
         EnvironmentSecrets,
     )
     from segmentstream_connections_runtime.service import ConnectionService  # noqa: PLC0415
-    from segmentstream_connections_runtime.tokens import BODY_BYTES  # noqa: PLC0415
 
     log_to_standard_error()
-    try:
-        provider = ProviderClient(
-            seconds=settings.provider_seconds,
-            body_bytes=BODY_BYTES,
-            allows_private=settings.allows_private_providers,
-            ca_file=settings.ca_file,
-        )
-    except OSError:  # also what ssl raises
-        raise _CannotRunError(
-            f"{CA_FILE_VARIABLE} names no readable file of certificates in PEM form."
-        ) from None
+    provider = provider_client(settings)
     secrets = EnvironmentSecrets(os.environ)
     service = ConnectionService(connections, OAuthClient(provider, secrets), secrets)
+    credentials = CredentialSettings.from_environ(os.environ, folder=Path.cwd().parent)
+    durable = (
+        None
+        if credentials is None
+        else durable_connections(connections, provider, secrets, credentials)
+    )
+
+    def give_up() -> None:
+        service.give_up()
+        if durable is not None:
+            durable.give_up()
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket] | None = None) -> None:
             # Early enough for the answers that say so.
             seconds = settings.drain_seconds - _SECONDS_TO_ANSWER
-            asyncio.get_running_loop().call_later(seconds, service.give_up)
+            asyncio.get_running_loop().call_later(seconds, give_up)
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
-        make_app(service, provider, settings),
+        make_app(
+            service,
+            provider,
+            settings,
+            durable=durable,
+            checks_store=credentials is not None and credentials.is_named,
+        ),
         host=settings.host,
         port=settings.port,
         access_log=False,

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from segmentstream_connections_runtime.callers import Callers, callers_of
+from segmentstream_connections_runtime.durable import DurableConnections
 from segmentstream_connections_runtime.endpoints import routes
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.http import ProviderClient
@@ -25,6 +26,7 @@ from segmentstream_connections_runtime.settings import ServiceSettings
 
 _log = logging.getLogger("segmentstream.connections")
 _LOGGERS = ("segmentstream", "uvicorn")
+_SECONDS_TO_STORE = 1.0  # what the store has not taken yet
 _OPEN = frozenset({"/health", "/ready"})
 _HEADERS = [
     (b"cache-control", b"no-store"),
@@ -37,8 +39,20 @@ def make_app(
     service: ConnectionService,
     provider: ProviderClient,
     settings: ServiceSettings,
+    *,
+    durable: DurableConnections | None = None,
+    checks_store: bool = False,
 ) -> ASGIApp:
-    """Composes the application."""
+    """Composes the application.
+
+    Args:
+        service: What it does for those who keep tokens themselves.
+        provider: The client for providers, which it closes at its end.
+        settings: How it runs.
+        durable: What it does for those who leave their tokens here, which it closes at its end;
+            None where it keeps none.
+        checks_store: Whether it is ready only while the store of credentials works.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -46,6 +60,8 @@ def make_app(
         # The server has waited for the requests under way: their answers may hold the only copy
         # of a token.
         service.give_up()
+        if durable is not None:
+            await durable.close(seconds=_SECONDS_TO_STORE)
         await provider.close()
 
     app = Starlette(
@@ -58,6 +74,8 @@ def make_app(
         },
     )
     app.state.service = service
+    app.state.durable = durable
+    app.state.checks_store = checks_store
     app.router.redirect_slashes = False  # it would write the caller's Host header into an address
     return _Edge(app, callers_of(settings, provider))
 

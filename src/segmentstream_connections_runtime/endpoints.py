@@ -6,21 +6,31 @@ the service starts without them.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from segmentstream_connections_runtime.durable import DurableConnections, Status
 from segmentstream_connections_runtime.errors import Code, ServiceError
+from segmentstream_connections_runtime.freshness import Want
 from segmentstream_connections_runtime.oauth import Granted
 from segmentstream_connections_runtime.service import ConnectionService
 
 if TYPE_CHECKING:
-    from segmentstream_connections_runtime.schemas import StartAnswer, TokenSetAnswer
+    from pydantic import BaseModel
+
+    from segmentstream_connections_runtime.schemas import CredentialAnswer, TokenSetAnswer
 
 REQUEST_BYTES = 64 * 1024
-_PREFIX = "/internal/v1/connections/{key}"
+_ROOT = "/internal/v1"
+_PREFIX = f"{_ROOT}/connections/{{key}}"
+NO_STORE = (
+    "The service keeps no credentials: SEGMENTSTREAM_CREDENTIAL_STORE is not set, and its own "
+    "files do not last."
+)
 
 
 def routes() -> list[Route]:
@@ -29,7 +39,13 @@ def routes() -> list[Route]:
         Route(f"{_PREFIX}/authorization/start", start, methods=["POST"]),
         Route(f"{_PREFIX}/token/exchange", exchange, methods=["POST"]),
         Route(f"{_PREFIX}/token/refresh", refresh, methods=["POST"]),
-        Route("/internal/v1/openapi.json", openapi_document, methods=["GET"]),
+        Route(f"{_PREFIX}/access-token/resolve", resolve_access, methods=["POST"]),
+        Route(f"{_PREFIX}/credential/start", start_credential, methods=["POST"]),
+        Route(f"{_PREFIX}/credential/refresh", refresh_credential, methods=["POST"]),
+        Route(f"{_PREFIX}/credential/disconnect", disconnect_credential, methods=["POST"]),
+        Route(f"{_ROOT}/credential/complete", complete_credential, methods=["POST"]),
+        Route(f"{_ROOT}/credentials", list_credentials, methods=["GET"]),
+        Route(f"{_ROOT}/openapi.json", openapi_document, methods=["GET"]),
         Route("/health", health, methods=["GET"]),
         Route("/ready", ready, methods=["GET"]),
     ]
@@ -88,6 +104,108 @@ async def refresh(request: Request) -> Response:
     return _answer(_told(granted))
 
 
+async def resolve_access(request: Request) -> Response:
+    """Gives a token that can be used now; never the refresh token, nor the client's secret."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        AccessAnswer,
+        AccessRequest,
+        read_json,
+    )
+
+    asked = read_json(AccessRequest, await _body(request))
+    access = await _durable(request).access(
+        request.path_params["key"],
+        account=asked.account,
+        want=Want(min_ttl_seconds=asked.min_ttl_seconds, rejected=asked.rejected_token_number),
+    )
+    left = None if access.expires_at is None else max(0, int(access.expires_at - time.time()))
+    return _answer(
+        AccessAnswer(
+            access_token=access.access_token,
+            token_type="Bearer",  # noqa: S106 - the type, no token
+            expires_in=left,
+            token_number=access.number,
+            scopes=list(access.scopes),
+            missing_scopes=list(access.missing_scopes),
+            metadata=dict(access.metadata),
+            base_url=access.base_url,
+            header=access.header,
+            scheme=access.scheme,
+            refresh_statuses=list(access.refresh_statuses),
+            persisted=access.is_persisted,
+        )
+    )
+
+
+async def start_credential(request: Request) -> Response:
+    """Begins an authorization whose state, PKCE and tokens are kept here."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        CredentialStartAnswer,
+        CredentialStartRequest,
+        read_json,
+    )
+
+    asked = read_json(CredentialStartRequest, await _body(request))
+    started = await _durable(request).start(
+        request.path_params["key"],
+        account=asked.account,
+        redirect_uri=asked.redirect_uri,
+        variables=asked.variables,
+    )
+    return _answer(
+        CredentialStartAnswer(
+            authorization_url=started.url,
+            binding=started.binding,
+            expires_in=max(0, int(started.expires_at - time.time())),
+        )
+    )
+
+
+async def complete_credential(request: Request) -> Response:
+    """Completes the authorization that a callback belongs to, once however often it comes."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        CredentialCompleteRequest,
+        read_json,
+    )
+
+    asked = read_json(CredentialCompleteRequest, await _body(request))
+    return _answer(_of(await _durable(request).complete(asked.callback, binding=asked.binding)))
+
+
+async def refresh_credential(request: Request) -> Response:
+    """Renews a credential now."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        CredentialRequest,
+        read_json,
+    )
+
+    asked = read_json(CredentialRequest, await _body(request))
+    key = request.path_params["key"]
+    return _answer(_of(await _durable(request).refresh(key, account=asked.account)))
+
+
+async def disconnect_credential(request: Request) -> Response:
+    """Ends a credential, here in any case and at the provider where that can be."""
+    from segmentstream_connections_runtime.schemas import (  # noqa: PLC0415
+        CredentialRequest,
+        DisconnectAnswer,
+        read_json,
+    )
+
+    asked = read_json(CredentialRequest, await _body(request))
+    key = request.path_params["key"]
+    revoked = await _durable(request).disconnect(key, account=asked.account)
+    return _answer(DisconnectAnswer(revoked=revoked))
+
+
+async def list_credentials(request: Request) -> Response:
+    """Tells of all credentials what is no secret."""
+    from segmentstream_connections_runtime.schemas import CredentialsAnswer  # noqa: PLC0415
+
+    statuses = await _durable(request).statuses()
+    return _answer(CredentialsAnswer(credentials=[_of(status) for status in statuses]))
+
+
 async def openapi_document(_: Request) -> Response:
     """Describes the interface; for callers who may call it."""
     from segmentstream_connections_runtime import openapi  # noqa: PLC0415 - read by few, and slow
@@ -103,8 +221,26 @@ async def health(_: Request) -> Response:
 async def ready(request: Request) -> Response:
     """Names what is missing, never a value."""
     missing = _service(request).missing()
+    durable: DurableConnections | None = request.app.state.durable
+    if durable is not None and request.app.state.checks_store:
+        missing += await _missing_of(durable)
     status = 503 if missing else 200
     return JSONResponse({"status": "missing" if missing else "ok", "missing": missing}, status)
+
+
+async def _missing_of(durable: DurableConnections) -> list[str]:
+    try:
+        await durable.custody.check()
+    except ServiceError:
+        return ["credential store"]
+    return []
+
+
+def _durable(request: Request) -> DurableConnections:
+    durable: DurableConnections | None = request.app.state.durable
+    if durable is None:
+        raise ServiceError(Code.RUNTIME_UNAVAILABLE, NO_STORE)
+    return durable
 
 
 def _service(request: Request) -> ConnectionService:
@@ -127,8 +263,31 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _answer(message: StartAnswer | TokenSetAnswer) -> Response:
+def _answer(message: BaseModel) -> Response:
     return Response(message.model_dump_json(by_alias=True), media_type="application/json")
+
+
+def _of(status: Status) -> CredentialAnswer:
+    from segmentstream_connections_runtime.schemas import CredentialAnswer  # noqa: PLC0415
+
+    return CredentialAnswer(
+        connection=status.connection,
+        account=status.account,
+        state=status.state,
+        reason=status.reason,
+        scopes=list(status.scopes),
+        missing_scopes=list(status.missing_scopes),
+        granted_at=status.granted_at,
+        obtained_at=status.obtained_at,
+        expires_at=status.expires_at,
+        has_refresh_token=status.has_refresh_token,
+        is_declared=status.is_declared,
+        last_failure=status.last_failure,
+        retry_at=status.retry_at,
+        token_number=status.number,
+        persisted=status.is_persisted,
+        metadata=dict(status.metadata),
+    )
 
 
 def _told(granted: Granted) -> TokenSetAnswer:

@@ -94,6 +94,104 @@ class TokenSetAnswer(_Answer):
     metadata: dict[str, str | int | bool]
 
 
+Account = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
+
+
+class _ForCredential(_Message):
+    account: Account = "default"
+
+
+class CredentialStartRequest(_ForCredential, _ForConnection):
+    """Asks for the address that a person is sent to, the rest of the authorization kept here."""
+
+    redirect_uri: RedirectUri
+
+
+class CredentialStartAnswer(_Answer):
+    """Is that address, and what the one who asked for it brings back with the callback."""
+
+    authorization_url: str
+    binding: str
+    expires_in: int
+
+
+class CredentialCompleteRequest(_Message):
+    """Brings the query of the callback, each parameter of it."""
+
+    callback: Annotated[
+        dict[
+            Annotated[str, StringConstraints(max_length=64)],
+            Annotated[str, StringConstraints(max_length=4096)],
+        ],
+        Field(max_length=32),
+    ]
+    binding: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=_VISIBLE)]
+
+
+class CredentialRequest(_ForCredential):
+    """Names a credential."""
+
+
+class CredentialAnswer(_Answer):
+    """Tells of a credential what is no secret; times are seconds since 1970."""
+
+    connection: str
+    account: str
+    state: str
+    reason: str
+    scopes: list[str]
+    missing_scopes: list[str]
+    granted_at: float | None
+    obtained_at: float | None
+    expires_at: float | None
+    has_refresh_token: bool
+    is_declared: bool
+    last_failure: str | None
+    retry_at: float | None
+    token_number: int
+    persisted: bool
+    metadata: dict[str, str | int | bool]
+
+
+class CredentialsAnswer(_Answer):
+    """Tells of all credentials."""
+
+    credentials: list[CredentialAnswer]
+
+
+class DisconnectAnswer(_Answer):
+    """Says whether the provider was told."""
+
+    revoked: bool
+
+
+class AccessRequest(_ForCredential):
+    """Asks for a token that can be used now.
+
+    `rejectedTokenNumber` names the token that the provider's interface has refused.
+    """
+
+    min_ttl_seconds: Annotated[int, Field(ge=0, le=86400)] = 0
+    rejected_token_number: Annotated[int, Field(ge=1, le=2**53)] | None = None
+
+
+class AccessAnswer(_Answer):
+    """Is that token, and how the provider's interface takes it."""
+
+    access_token: str
+    token_type: str
+    expires_in: int | None
+    token_number: int
+    scopes: list[str]
+    missing_scopes: list[str]
+    metadata: dict[str, str | int | bool]
+    base_url: str | None
+    header: str
+    scheme: str
+    refresh_statuses: list[int]
+    persisted: bool
+
+
 class ErrorBody(_Answer):
     """Says what went wrong."""
 

@@ -129,6 +129,7 @@ class CredentialSettings:
 
     Attributes:
         store: The address of the store, which can hold a password.
+        is_named: Whether a variable names it.
         is_embedded: Whether the store is a file of this machine, which makes its key itself.
         keys: The key ring as text; None where it is in a file.
         keys_file: The file of the key ring, where it is not given as text.
@@ -136,28 +137,29 @@ class CredentialSettings:
     """
 
     store: str = field(repr=False)
+    is_named: bool
     is_embedded: bool
     keys: str | None = field(default=None, repr=False)
     keys_file: Path
     workspace: str = "default"
 
     @classmethod
-    def from_environ(cls, environ: Mapping[str, str], *, folder: Path) -> CredentialSettings:
+    def from_environ(cls, environ: Mapping[str, str], *, folder: Path) -> CredentialSettings | None:
         """Reads the settings from variables.
 
         Args:
             environ: The variables.
             folder: The workspace, which holds the store where no other is named.
 
+        Returns:
+            The settings; None where no store is named on Cloud Run, whose files do not last.
+
         Raises:
-            SettingsError: One of them cannot work, or what is stored would not last.
+            SettingsError: One of them cannot work.
         """
         store = environ.get(STORE_VARIABLE, "")
         if not store and (environ.get(CLOUD_RUN_VARIABLE) or environ.get(CLOUD_RUN_JOB_VARIABLE)):
-            raise SettingsError(
-                f"{STORE_VARIABLE} is not set, and the files of Cloud Run do not last. Give the "
-                "address of a store, such as secretmanager://my-project or postgresql://..."
-            )
+            return None
         workspace = environ.get(WORKSPACE_VARIABLE, "default")
         if not _WORKSPACE.fullmatch(workspace):
             raise SettingsError(
@@ -168,6 +170,7 @@ class CredentialSettings:
         keys_file = environ.get(KEYS_FILE_VARIABLE) or f"{configuration}/{_KEYS_FILE}"
         return cls(
             store=store or f"sqlite:///{folder / _STORE_FILE}",
+            is_named=bool(store),
             is_embedded=not store or store.startswith("sqlite:"),
             keys=environ.get(KEYS_VARIABLE) or None,
             keys_file=Path(keys_file),

@@ -45,7 +45,9 @@ from segmentstream_connections_runtime.errors import OUTCOMES, Code
 
 PREFIX = "/internal/v1/connections/{key}"
 DOCUMENT = openapi.document()
-OPERATIONS = list(openapi.OPERATIONS)
+UNDER = "connections/{key}/"
+# What a service that keeps no credentials does; test_credential_endpoints.py tries the rest.
+OPERATIONS = ["authorization/start", "token/exchange", "token/refresh"]
 # What the provider of each connection answers, by the connection's key.
 ANSWERS = {
     "good": response(granted()),
@@ -144,8 +146,12 @@ def references(value: object) -> Iterator[str]:
 
 
 def test_the_document_has_every_address_of_a_connection() -> None:
-    """What can be called under a connection is described, and nothing else is."""
-    served = {route.path: route.methods for route in routes() if "{key}" in route.path}
+    """What callers can call is described, and nothing else is."""
+    served = {
+        route.path: (route.methods or set()) - {"HEAD"}
+        for route in routes()
+        if route.path not in OPEN
+    }
     described = {
         path: {method.upper() for method in methods} for path, methods in DOCUMENT["paths"].items()
     }
@@ -155,11 +161,16 @@ def test_the_document_has_every_address_of_a_connection() -> None:
 def test_the_document_tells_every_code() -> None:
     """Each outcome that a call of a connection can have stands by its name at its status."""
     told: dict[str, set[int]] = {}
-    for methods in DOCUMENT["paths"].values():
-        for status, answer in methods["post"]["responses"].items():
-            for code in Code:
-                if f"`{code.value}`" in answer["description"]:
-                    told.setdefault(code.value, set()).add(int(status))
+    answers = [
+        each
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+        for each in operation["responses"].items()
+    ]
+    for status, answer in answers:
+        for code in Code:
+            if f"`{code.value}`" in answer["description"]:
+                told.setdefault(code.value, set()).add(int(status))
     elsewhere = {Code.NOT_FOUND, Code.METHOD_NOT_ALLOWED}
     assert told == {code.value: {OUTCOMES[code].status} for code in Code if code not in elsewhere}
 
@@ -244,7 +255,8 @@ def test_what_the_document_does_not_allow_is_refused_as_it_declares(
 
 PROPERTIES = {
     path: DOCUMENT["components"]["schemas"][request.__name__]["properties"]
-    for path, (_, request, _, _) in openapi.OPERATIONS.items()
+    for path in OPERATIONS
+    if (request := openapi.OPERATIONS[UNDER + path].request) is not None
 }
 
 

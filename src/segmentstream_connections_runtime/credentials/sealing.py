@@ -1,7 +1,8 @@
-"""How records are sealed: AES-256-GCM under one of several keys; imports `cryptography` and base.
+"""How records are sealed: AES-256-GCM under one of several keys.
 
-A sealed record is `ss1.<key id>.<nonce and ciphertext>`. What it belongs to is authenticated with
-it and not kept in it, so a record that was put in another's place does not open.
+Imports `cryptography` when it seals or opens, so that a service starts without it. A sealed record
+is `ss1.<key id>.<nonce and ciphertext>`. What it belongs to is authenticated with it and not kept
+in it, so a record that was put in another's place does not open.
 """
 
 from __future__ import annotations
@@ -13,9 +14,6 @@ import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _VERSION = b"ss1"
 _NONCE_BYTES = 12  # NIST SP 800-38D section 8.2.2: random, of 96 bits
@@ -52,7 +50,7 @@ class KeyRing:
     @classmethod
     def new(cls) -> KeyRing:
         """Makes a ring with one random key."""
-        return cls(keys={_new_id(): AESGCM.generate_key(bit_length=8 * _KEY_BYTES)})
+        return cls(keys={f"k-{secrets.token_hex(4)}": secrets.token_bytes(_KEY_BYTES)})
 
     @classmethod
     def from_text(cls, text: str) -> KeyRing:
@@ -103,6 +101,8 @@ class KeyRing:
 
     def seal(self, content: bytes, *, belonging_to: str) -> bytes:
         """Seals a record for the place it belongs to."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
         nonce = os.urandom(_NONCE_BYTES)
         key_id = self.key_id
         sealed = AESGCM(self.keys[key_id]).encrypt(nonce, content, _bound(key_id, belonging_to))
@@ -114,6 +114,9 @@ class KeyRing:
         Raises:
             WrongKeyError: Its key is not in the ring, or it was changed or belongs elsewhere.
         """
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
         key_id, content = _parts(sealed)
         if key_id not in self.keys:
             raise WrongKeyError(
@@ -154,10 +157,6 @@ def _changed() -> WrongKeyError:
 
 def _bound(key_id: str, belonging_to: str) -> bytes:
     return b"\x00".join((b"segmentstream credential 1", key_id.encode(), belonging_to.encode()))
-
-
-def _new_id() -> str:
-    return f"k-{secrets.token_hex(4)}"
 
 
 def _encoded(content: bytes) -> bytes:
