@@ -27,30 +27,54 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "github": {
         "require_refresh_token": False,
         "metadata_fields": ("refresh_token_expires_in",),
+        "api_base_url": "https://api.github.com",
     },
     "google": {
         "authorization_parameters": {"access_type": "offline", "prompt": "consent"},
+        "revocation_url": "https://oauth2.googleapis.com/revoke",
     },
-    "hubspot": {"pkce": False, "metadata_fields": ("hub_id", "user_id")},
+    "hubspot": {
+        "pkce": False,
+        "metadata_fields": ("hub_id", "user_id"),
+        "revocation_url": "https://api.hubapi.com/oauth/2026-03/token/revoke",
+        "api_base_url": "https://api.hubapi.com",
+    },
     "linkedin": {
         "pkce": False,
         "require_refresh_token": False,
         "metadata_fields": ("refresh_token_expires_in",),
+        "api_base_url": "https://api.linkedin.com",
     },
-    "meta": {"pkce": False, "require_refresh_token": False, "scope_separator": ","},
+    "meta": {
+        "pkce": False,
+        "require_refresh_token": False,
+        "scope_separator": ",",
+        "api_base_url": "https://graph.facebook.com/v21.0",
+    },
     "microsoft": {},
     "quickbooks": {
         "client_authentication": "client_secret_basic",
         "pkce": False,
         "metadata_fields": ("x_refresh_token_expires_in",),
+        "revocation_url": "https://developer.api.intuit.com/v2/oauth2/tokens/revoke",
+        "callback_metadata_fields": ("realmId",),
+        "api_base_url": "https://quickbooks.api.intuit.com/v3/company/{realmId}",
     },
-    "salesforce": {"metadata_fields": ("instance_url", "id")},
+    "salesforce": {
+        "metadata_fields": ("instance_url", "id"),
+        "revocation_url": "https://login.salesforce.com/services/oauth2/revoke",
+        "api_base_url": "{instance_url}",
+    },
     "shopify": {
         "pkce": False,
         "scope_separator": ",",
         "token_parameters": {"expiring": "1"},
         "url_variables": ("shop",),
         "metadata_fields": ("refresh_token_expires_in",),
+        "replay_window_seconds": 30 * 24 * 3600,
+        "api_base_url": "https://{shop}.myshopify.com/admin/api",
+        "api_header": "X-Shopify-Access-Token",
+        "api_scheme": "",
     },
     "slack": {
         "pkce": False,
@@ -59,15 +83,30 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
         "bearer_types": ("bot",),
         "success_field": "ok",
         "metadata_fields": ("team.id", "team.name", "enterprise.id", "bot_user_id", "app_id"),
+        "api_base_url": "https://slack.com/api",
+        "https_redirect": True,
     },
-    "stripe_connect": {"pkce": False, "metadata_fields": ("stripe_user_id", "livemode")},
+    "stripe_connect": {
+        "pkce": False,
+        "metadata_fields": ("stripe_user_id", "livemode"),
+        "api_base_url": "https://api.stripe.com",
+    },
     "tiktok": {
         "pkce": False,
         "client_id_parameter": "client_key",
         "scope_separator": ",",
         "metadata_fields": ("open_id", "refresh_expires_in"),
+        "revocation_url": "https://open.tiktokapis.com/v2/oauth/revoke/",
+        "api_base_url": "https://open.tiktokapis.com/v2",
+        "https_redirect": True,
     },
-    "xero": {"client_authentication": "client_secret_basic", "pkce": False},
+    "xero": {
+        "client_authentication": "client_secret_basic",
+        "pkce": False,
+        "revocation_url": "https://identity.xero.com/connect/revocation",
+        "replay_window_seconds": 1800,
+        "api_base_url": "https://api.xero.com",
+    },
 }
 
 ADDRESSES = {
@@ -192,6 +231,39 @@ def test_a_provider_has_its_documented_addresses(provider: str) -> None:
     connection = made(provider)
 
     assert (connection.authorization_url, connection.token_url) == ADDRESSES[provider]
+
+
+@pytest.mark.parametrize(
+    ("provider", "changes", "metadata", "address"),
+    [
+        (
+            "quickbooks",
+            {},
+            {"realmId": "123145"},
+            "https://quickbooks.api.intuit.com/v3/company/123145",
+        ),
+        (
+            "quickbooks",
+            {"sandbox": True},
+            {"realmId": "123145"},
+            "https://sandbox-quickbooks.api.intuit.com/v3/company/123145",
+        ),
+        (
+            "salesforce",
+            {},
+            {"instance_url": "https://acme.my.salesforce.com", "id": "https://login.example/id"},
+            "https://acme.my.salesforce.com",
+        ),
+        ("shopify", {"shop": "acme"}, {}, "https://acme.myshopify.com/admin/api"),
+        ("microsoft", {}, {}, None),
+        ("google", {}, {}, None),
+    ],
+)
+def test_the_api_of_a_login_is_where_the_provider_says(
+    provider: str, changes: dict[str, Any], metadata: dict[str, Any], address: str | None
+) -> None:
+    """The address of the API follows from the callback, the answer or the store of a login."""
+    assert made(provider, **changes).api_address(metadata) == address
 
 
 @each

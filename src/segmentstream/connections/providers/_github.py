@@ -39,6 +39,8 @@ def github(
     another scope includes; a failure comes with status 200 and `error`. The token of an OAuth app
     does not end. That of a GitHub App lives for 8 hours, with a refresh token of 6 months that
     works once, unless the app has opted out; such an app has permissions in place of scopes.
+    A grant is deleted by a request of GitHub's own ("REST API endpoints for OAuth authorizations"),
+    not by that of RFC 7009.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -63,4 +65,5 @@ def github(
         require_refresh_token=expiring_tokens,
         implied_scopes=_IMPLIED,
         metadata_fields=["refresh_token_expires_in"],
+        api_base_url="https://api.github.com",
     )

@@ -67,7 +67,9 @@ def google(
     A refresh token comes only with offline access, and on a repeated login only with a new
     consent, so both are asked for. A project whose publishing status is Testing gets refresh
     tokens that end after 7 days (developers.google.com/identity/protocols/oauth2, "Refresh token
-    expiration"). A person may grant a part of the scopes only.
+    expiration"). A person may grant a part of the scopes only. Revoking any token ends the whole
+    grant (the first page, "Revoking a token"). Each product has an API address of its own, so none
+    is declared.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -99,4 +101,5 @@ def google(
         client_secret=client_secret,
         scopes=with_scopes(scopes, *needed),
         authorization_parameters={"access_type": "offline", "prompt": "consent"},
+        revocation_url="https://oauth2.googleapis.com/revoke",
     )

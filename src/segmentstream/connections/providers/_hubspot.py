@@ -18,9 +18,10 @@ def hubspot(
 ) -> OAuth2Connection:
     """Declares a login at HubSpot (developers.hubspot.com/docs, "Manage OAuth tokens").
 
-    The token endpoint carries its date; its v1 ends on 2027-02-16. Access tokens live for 30
-    minutes, so a long load crosses an expiry. The scopes must be those of the app's settings.
-    That page does not mention PKCE, so it is off; it is to be tried before it is promised.
+    The token endpoint carries its date, as does that for revoking ("Revoke an OAuth token", same
+    place); v1 ends on 2027-02-16. Access tokens live for 30 minutes, so a long load crosses an
+    expiry. The scopes must be those of the app's settings. That page does not mention PKCE, so it
+    is off; it is to be tried before it is promised.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -43,4 +44,6 @@ def hubspot(
         scopes=scopes,
         pkce=False,
         metadata_fields=["hub_id", "user_id"],
+        revocation_url="https://api.hubapi.com/oauth/2026-03/token/revoke",
+        api_base_url="https://api.hubapi.com",
     )

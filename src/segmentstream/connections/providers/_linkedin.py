@@ -46,4 +46,5 @@ def linkedin(
         pkce=False,
         require_refresh_token=has_refresh_tokens,
         metadata_fields=["refresh_token_expires_in"],
+        api_base_url="https://api.linkedin.com",
     )

@@ -20,10 +20,11 @@ def meta(
     """Declares a login at Meta (developers.facebook.com, "Manually Build a Login Flow").
 
     Scopes are parted by commas. There is no refresh token: a token is exchanged for one of 60 days
-    by a request of Meta's own, which this login does not make, and a server should use the token
-    of a system user (facebook/facebook-java-business-sdk#296). PKCE is documented for logins with
+    by a request of Meta's own, which this login does not make, and a server should use the token of
+    a system user (facebook/facebook-java-business-sdk#296). PKCE is documented for logins with
     OpenID Connect only, as a test, so it is off. The page documents the token request as GET; that
-    POST is taken too is to be tried before it is promised.
+    POST is taken too is to be tried before it is promised; so is that the API takes the token in a
+    header.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -49,4 +50,5 @@ def meta(
         pkce=False,
         require_refresh_token=False,
         scope_separator=",",
+        api_base_url=f"https://graph.facebook.com/{version}",
     )

@@ -23,7 +23,8 @@ def microsoft(
     A refresh token comes only with the scope `offline_access`, which is added where it is missing
     and is never named in an answer (learn.microsoft.com/answers 1526860). Access tokens live for a
     random 60 to 90 minutes, and refresh tokens rotate. Microsoft Advertising wants a scope on
-    refresh too: add it with `dataclasses.replace(..., refresh_parameters={"scope": ...})`.
+    refresh too, and each API has an address of its own. There is no endpoint of RFC 7009. Add with
+    `dataclasses.replace(..., refresh_parameters={"scope": ...}, api_base_url=...)` what is needed.
 
     Args:
         key: As in `OAuth2Connection`.

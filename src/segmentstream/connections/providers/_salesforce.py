@@ -34,6 +34,8 @@ def salesforce(
     An answer has no `expires_in` although tokens end with the session, whose length an
     administrator sets: refresh after a 401, or declare `default_lifetime_seconds` for an org that
     is known. Refresh tokens may rotate. Requests go to the `instance_url` of the answer.
+    Tokens are revoked ("Revoke OAuth Tokens Programmatically", same place) where people log in; the
+    page shows a My Domain, so that the other logins take it is to be tried before it is promised.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -64,4 +66,6 @@ def salesforce(
         scopes=with_scopes(scopes, "refresh_token"),
         url_variables=["domain"] if login == "my_domain" else [],
         metadata_fields=["instance_url", "id"],
+        revocation_url=f"https://{host}/services/oauth2/revoke",
+        api_base_url="{instance_url}",
     )

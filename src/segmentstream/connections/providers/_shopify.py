@@ -24,8 +24,11 @@ def shopify(
     `.myshopify.com`, unless `shop` is given. Scopes are parted by commas, and an answer leaves out
     a reading scope beside the writing one that implies it (ericdude4/shopifex#45). `expiring=1`
     asks for tokens of 60 minutes with a refresh token of 90 days, which public apps must use from
-    2027 on. It is sent on refresh too, which is to be tried before it is promised. PKCE is not
-    documented, so it is off. Whoever receives the callback must check its `hmac`.
+    2027 on. It is sent on refresh too, which is to be tried before it is promised. An old refresh
+    token is taken until its successor is used, for 30 days (shopify.dev/changelog, "More resilient
+    refreshes for expiring offline access tokens"). The API takes the token in a header of its own,
+    and its version is the first part of each path. PKCE is not documented, so it is off. Whoever
+    receives the callback must check its `hmac`.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -57,5 +60,9 @@ def shopify(
         },
         url_variables=["shop"],
         metadata_fields=["refresh_token_expires_in"],
+        replay_window_seconds=30 * 24 * 3600,
+        api_base_url="https://{shop}.myshopify.com/admin/api",
+        api_header="X-Shopify-Access-Token",
+        api_scheme="",
     )
     return connection if shop is None else connection.with_variables({"shop": shop})

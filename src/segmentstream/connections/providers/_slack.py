@@ -24,7 +24,8 @@ def slack(
     lives for 12 hours and each refresh token works once; without it a token stays, and there is no
     refresh token. PKCE beside a client secret is to be tried before it is promised, so it is off.
     Redirect addresses must be https, on localhost too. The token of a person, which an answer has
-    under `authed_user`, is not asked for.
+    under `authed_user`, is not asked for. Tokens are revoked by the method `auth.revoke`, which is
+    not RFC 7009.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -52,4 +53,6 @@ def slack(
         bearer_types=["bot"],
         success_field="ok",
         metadata_fields=["team.id", "team.name", "enterprise.id", "bot_user_id", "app_id"],
+        api_base_url="https://slack.com/api",
+        https_redirect=True,
     )

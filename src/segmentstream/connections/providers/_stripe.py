@@ -20,8 +20,9 @@ def stripe_connect(
 
     The client id is that of the platform, the client secret its secret API key. A token does not
     expire; a request is better made with the platform's key and the `stripe_user_id` of the answer.
-    PKCE is not documented, so it is off. That the token request may hold `client_id` and
-    `redirect_uri`, which the page does not list, is to be tried before it is promised.
+    An account is let go by `POST /oauth/deauthorize`, which is not RFC 7009. PKCE is not
+    documented, so it is off. That the token request may hold `client_id` and `redirect_uri`, which
+    the page does not list, is to be tried before it is promised.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -44,4 +45,5 @@ def stripe_connect(
         scopes=scopes,
         pkce=False,
         metadata_fields=["stripe_user_id", "livemode"],
+        api_base_url="https://api.stripe.com",
     )

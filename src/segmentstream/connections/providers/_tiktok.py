@@ -18,10 +18,13 @@ def tiktok(
 ) -> OAuth2Connection:
     """Declares a login at TikTok (developers.tiktok.com/doc/oauth-user-access-token-management).
 
-    The client id is called `client_key`, scopes are parted by commas, and both addresses end with
-    a slash, without which a POST is redirected. Access tokens live for 24 hours, refresh tokens for
-    365 days. PKCE is off: it is for mobile and desktop apps only, and not with S256 as RFC 7636
-    has it. This is not the login of TikTok API for Business, which takes other parameters.
+    The client id is called `client_key`, scopes are parted by commas, and both addresses end with a
+    slash, without which a POST is redirected. Access tokens live for 24 hours, refresh tokens for
+    365 days; a later page says 2 hours and 180 days (developers.tiktok.com/docs, "Manage OAuth
+    Access Tokens"), and an answer says what holds. What is revoked is an access token ("Revoke a
+    User Access Token", same place). Redirect addresses must be https ("Login Kit for Web"). PKCE is
+    off: it is for mobile and desktop apps only, and not with S256 as RFC 7636 has it. This is not
+    the login of TikTok API for Business, which takes other parameters.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -46,4 +49,7 @@ def tiktok(
         client_id_parameter="client_key",
         scope_separator=",",
         metadata_fields=["open_id", "refresh_expires_in"],
+        revocation_url="https://open.tiktokapis.com/v2/oauth/revoke/",
+        api_base_url="https://open.tiktokapis.com/v2",
+        https_redirect=True,
     )

@@ -20,10 +20,11 @@ def xero(
     """Declares a login at Xero (developer.xero.com/documentation/guides/oauth2/auth-flow).
 
     A refresh token comes only with the scope `offline_access`, which is added where it is missing.
-    Id and secret go into a Basic header. Access tokens live for 30 minutes, an unused refresh
-    token for 60 days; a used one can be repeated for 30 minutes (developer.xero.com/faq/oauth2).
-    PKCE is documented for apps without a secret only, so it is off. Which organisations a token
-    is for is told by `GET https://api.xero.com/connections`.
+    Id and secret go into a Basic header. Access tokens live for 30 minutes, an unused refresh token
+    for 60 days; a used one can be repeated for 30 minutes (developer.xero.com/faq/oauth2). PKCE is
+    documented for apps without a secret only, so it is off. Revoking a refresh token takes all
+    organisations from the app (XeroAPI/xero-node release 4.10.1). Which ones a token is for is told
+    by `GET https://api.xero.com/connections`.
 
     Args:
         key: As in `OAuth2Connection`.
@@ -46,4 +47,7 @@ def xero(
         scopes=with_scopes(scopes, "offline_access"),
         client_authentication="client_secret_basic",
         pkce=False,
+        revocation_url="https://identity.xero.com/connect/revocation",
+        replay_window_seconds=30 * 60,
+        api_base_url="https://api.xero.com",
     )
