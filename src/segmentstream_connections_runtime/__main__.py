@@ -11,22 +11,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from socket import socket
 
+from segmentstream._core.errors import ConnectionsFileError
 from segmentstream.connections import ConnectionDeclarationError, OAuth2Connection
+from segmentstream.connections._loading import load_connections
 from segmentstream.connections._manifest import manifest_of
-from segmentstream.connections._oauth2 import check_unique_keys
 from segmentstream_connections_runtime.settings import (
     CredentialSettings,
     ServiceSettings,
     SettingsError,
 )
 
-_FILE = "connections.py"
 _SECONDS_TO_ANSWER = 1.0
 
 
@@ -52,32 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_manifest(asked.manifest, connections)
         else:
             serve(connections, ServiceSettings.from_environ(os.environ))
-    except (_CannotRunError, SettingsError, ConnectionDeclarationError) as error:
+    except (
+        _CannotRunError,
+        SettingsError,
+        ConnectionDeclarationError,
+        ConnectionsFileError,
+    ) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-def load_connections(folder: Path) -> tuple[OAuth2Connection, ...]:
-    """Loads the declarations of a folder."""
-    path = folder / _FILE
-    if not path.is_file():
-        nested = folder / "connections" / _FILE
-        hint = (
-            f"Change into {nested.parent.name}/ and run it there."
-            if nested.is_file()
-            else "Run it in the folder that holds it."
-        )
-        raise _CannotRunError(f"There is no {_FILE} in this folder. {hint}")
-    declared = runpy.run_path(str(path)).get("connections")
-    if not isinstance(declared, Sequence) or not all(
-        isinstance(each, OAuth2Connection) for each in declared
-    ):
-        raise _CannotRunError(
-            f"{_FILE} declares no `connections`. Write connections = (OAuth2Connection(...),)."
-        )
-    check_unique_keys(declared)
-    return tuple(declared)
 
 
 def write_manifest(path: Path, connections: Sequence[OAuth2Connection]) -> None:

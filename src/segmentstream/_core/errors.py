@@ -8,7 +8,8 @@ SegmentStreamError
 │   └── WarehouseMaterializationError   a write was refused or failed; the table is as it was
 │       ├── ColumnMismatchError         the columns offered do not fit the columns stored
 │       └── PartitionDatesError         rows fall outside the dates being replaced
-└── ConnectionDeclarationError          a connection is declared in a way that cannot work
+├── ConnectionDeclarationError          a connection is declared in a way that cannot work
+└── ConnectionsFileError                a folder has no declarations of connections
 """
 
 from __future__ import annotations
@@ -139,3 +140,7 @@ class ConnectionDeclarationError(SegmentStreamError):
     def __init__(self, problem: str, remedy: str, *, field: str) -> None:
         super().__init__(problem, remedy)
         self.field = field
+
+
+class ConnectionsFileError(SegmentStreamError):
+    """Says that a folder has no `connections.py`, or one that declares no connections."""
