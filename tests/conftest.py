@@ -12,6 +12,7 @@ import pytest
 
 import segmentstream.dagster as dg
 from bigquery.emulator import Emulator, EmulatorError, running_emulator
+from postgres import Postgres, PostgresError, running_postgres
 from segmentstream import WarehouseResource, warehouse_resources
 from segmentstream._warehouse.engine import WarehouseEngine
 from segmentstream._warehouse.registry import create_engine
@@ -49,6 +50,16 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         with running_emulator(tmp_path_factory.mktemp("emulator") / "output.txt") as running:
             yield running
     except EmulatorError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A Postgres server; one for each pytest process, started when a test asks for it."""
+    try:
+        with running_postgres(os.environ) as running:
+            yield running
+    except PostgresError as error:
         pytest.fail(str(error), pytrace=False)
 
 

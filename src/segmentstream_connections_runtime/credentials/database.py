@@ -162,11 +162,6 @@ class DatabaseStore(CredentialStore):
 
         found = tables.version(connection)
         if found is None:
-            if tables.others(connection) and not self._database.is_shared:
-                raise StoreError(
-                    "The file of the credential store is the database of something else. It is "
-                    "left as it is; name another file."
-                )
             self._create(connection)
         elif found > tables.VERSION:
             raise StoreError(
@@ -180,11 +175,21 @@ class DatabaseStore(CredentialStore):
 
         try:
             self._database.begin_creating(connection)
+            self._refuse_foreign(connection)
             tables.create(connection)
             connection.exec_driver_sql("COMMIT")
         except BaseException:
             connection.invalidate()  # which ends the transaction, wherever it broke
             raise
+
+    def _refuse_foreign(self, connection: sa.Connection) -> None:
+        from segmentstream_connections_runtime.credentials import tables  # noqa: PLC0415
+
+        if not self._database.is_shared and tables.are_of_others(connection):
+            raise StoreError(
+                "The file of the credential store is the database of something else. It is left "
+                "as it is; name another file."
+            )
 
     def _sweep(self, connection: sa.Connection, now: float) -> None:
         from segmentstream_connections_runtime.credentials import tables  # noqa: PLC0415

@@ -61,6 +61,7 @@ class SqliteFile:
     def __init__(self, path: Path, *, wait_seconds: float = 10.0) -> None:
         self._path = path.absolute()
         self._wait_seconds = wait_seconds
+        self._was_there = False
 
     def make_engine(self) -> sa.Engine:
         """As `Database.make_engine`."""
@@ -82,10 +83,9 @@ class SqliteFile:
         """Locks a file of that name's hash: the kernel unlocks it when the process ends."""
         from filelock import FileLock, Timeout  # noqa: PLC0415 - as `tables`
 
-        path = self._real_path()
+        path = self._ready_path()
         folder = path.with_name(path.name + "-holds")
         try:
-            _make_private(path)
             folder.mkdir(mode=0o700, exist_ok=True)
             lock = FileLock(
                 folder / sha256(name.encode()).hexdigest(), mode=0o600, thread_local=False
@@ -105,17 +105,24 @@ class SqliteFile:
     def close(self) -> None:
         """Does nothing: nothing is open."""
 
-    def _real_path(self) -> Path:
+    def _ready_path(self) -> Path:
         # Where a link leads: its journal and its locks lie beside the file itself, for all who use
         # it, whichever way they come.
-        return Path(os.path.realpath(self._path))
-
-    def _connect(self) -> sqlite3.Connection:
-        path = self._real_path()
+        path = Path(os.path.realpath(self._path))
+        if self._was_there and not path.exists():
+            raise StoreError(  # not made anew: a folder that is not mounted is no empty store
+                "The file of the credential store has gone. Bring it back; if it was removed on "
+                "purpose, start again, which makes it anew."
+            )
         try:
             _make_private(path)
         except OSError:
             raise StoreError(_DENIED) from None
+        self._was_there = True
+        return path
+
+    def _connect(self) -> sqlite3.Connection:
+        path = self._ready_path()
         connection = sqlite3.connect(
             f"{path.as_uri()}?mode=rw",
             uri=True,
@@ -145,8 +152,10 @@ def _make_private(path: Path) -> None:
     _make_folder_private(path)
     if not path.exists():
         _create(path)
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is no file. Name a file for the credential store.")
     if sys.platform != "win32":
-        found = path.stat()
         _refuse_of_others(found, f"The file {path}")
         # By its path: closing a descriptor of the file would drop SQLite's locks on it.
         if found.st_mode & _OTHERS:

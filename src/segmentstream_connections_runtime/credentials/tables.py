@@ -37,9 +37,10 @@ def version(connection: sa.Connection) -> int | None:
     return found
 
 
-def others(connection: sa.Connection) -> bool:
-    """Says whether there are tables, whosever they are."""
-    return bool(sa.inspect(connection).get_table_names())
+def are_of_others(connection: sa.Connection) -> bool:
+    """Says whether there are tables, and not those of a store."""
+    found = sa.inspect(connection).get_table_names()
+    return bool(found) and _SCHEMA.name not in found
 
 
 def create(connection: sa.Connection) -> None:
