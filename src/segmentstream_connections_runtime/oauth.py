@@ -122,7 +122,11 @@ class OAuthClient:
         pairs = [("token", token), ("token_type_hint", hint)]
         answer = await self._post(connection, connection.revocation_url, pairs)
         if answer.status != 200:  # noqa: PLR2004 - RFC 7009 section 2.2
-            raise ServiceError(Code.PROVIDER_REJECTED, provider_status=answer.status)
+            is_down = answer.status >= 500  # noqa: PLR2004 - RFC 9110 section 15.6
+            code = Code.PROVIDER_UNAVAILABLE if is_down else Code.PROVIDER_REJECTED
+            raise ServiceError(
+                code, "It did not take the tokens back.", provider_status=answer.status
+            )
 
     async def _ask(
         self, connection: OAuth2Connection, url: str, grant: Grant, pairs: list[tuple[str, str]]
