@@ -138,7 +138,7 @@ def address(
 
     def host(found: re.Match[str]) -> str:
         value = _value(place, found[1], metadata)
-        if not (is_label(value) if found[1] in tenants else is_host_name(value)):
+        if not (is_label(value) or (found[1] not in tenants and is_host_name(value))):
             raise _wrong(place, found[1], "is no name of a host")
         return value
 
