@@ -74,6 +74,7 @@ def make_app(
         },
     )
     app.state.service = service
+    app.state.settings = settings
     app.state.durable = durable
     app.state.checks_store = checks_store
     app.router.redirect_slashes = False  # it would write the caller's Host header into an address

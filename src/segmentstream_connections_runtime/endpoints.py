@@ -18,6 +18,7 @@ from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.freshness import Want
 from segmentstream_connections_runtime.oauth import Granted
 from segmentstream_connections_runtime.service import ConnectionService
+from segmentstream_connections_runtime.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -60,6 +61,7 @@ async def start(request: Request) -> Response:
     )
 
     asked = read_json(StartRequest, await _body(request))
+    _check_redirect(request, asked.redirect_uri)
     url = _service(request).start(
         request.path_params["key"],
         redirect_uri=asked.redirect_uri,
@@ -78,6 +80,7 @@ async def exchange(request: Request) -> Response:
     )
 
     asked = read_json(ExchangeRequest, await _body(request))
+    _check_redirect(request, asked.redirect_uri)
     granted = await _service(request).exchange(
         request.path_params["key"],
         code=asked.code,
@@ -146,6 +149,7 @@ async def start_credential(request: Request) -> Response:
     )
 
     asked = read_json(CredentialStartRequest, await _body(request))
+    _check_redirect(request, asked.redirect_uri)
     started = await _durable(request).start(
         request.path_params["key"],
         account=asked.account,
@@ -226,6 +230,14 @@ async def ready(request: Request) -> Response:
         missing += await _missing_of(durable)
     status = 503 if missing else 200
     return JSONResponse({"status": "missing" if missing else "ok", "missing": missing}, status)
+
+
+def _check_redirect(request: Request, uri: str) -> None:
+    settings: ServiceSettings = request.app.state.settings
+    if not settings.allows_redirect(uri):
+        raise ServiceError(
+            Code.INVALID_REQUEST, "Wrong: redirectUri. The service's settings do not list it."
+        )
 
 
 async def _missing_of(durable: DurableConnections) -> list[str]:

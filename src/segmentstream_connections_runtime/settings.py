@@ -18,10 +18,11 @@ OIDC_SUBJECTS_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_OIDC_SUBJECTS"
 CLOUD_RUN_VARIABLE = "K_SERVICE"  # set by Cloud Run, whose front end has checked the caller
 ALLOW_PRIVATE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_ALLOW_PRIVATE_PROVIDERS"
 CA_FILE_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_CA_FILE"
+REDIRECTS_VARIABLE = "SEGMENTSTREAM_CONNECTIONS_REDIRECT_URIS"
 STORE_VARIABLE = "SEGMENTSTREAM_CREDENTIAL_STORE"
 KEYS_VARIABLE = "SEGMENTSTREAM_CREDENTIAL_KEYS"
 KEYS_FILE_VARIABLE = "SEGMENTSTREAM_CREDENTIAL_KEYS_FILE"
-WORKSPACE_VARIABLE = "SEGMENTSTREAM_WORKSPACE"
+WORKSPACE_VARIABLE = "SEGMENTSTREAM_WORKSPACE_NAME"
 CLOUD_RUN_JOB_VARIABLE = "CLOUD_RUN_JOB"  # set by Cloud Run in a job
 
 _STORE_FILE = ".segmentstream/credentials.db"
@@ -31,6 +32,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _PORTS = range(1, 65536)
 _OIDC_VARIABLES = (OIDC_ISSUER_VARIABLE, OIDC_AUDIENCE_VARIABLE, OIDC_KEYS_VARIABLE)
 _WORKSPACE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_LOOPBACK_PORT = re.compile(r"^(http://(?:127\.0\.0\.1|\[::1\]|localhost)):[0-9]+(?=[/?]|$)")
 _HTTPS = re.compile(r"https://[\x21-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -70,6 +72,7 @@ class ServiceSettings:
         is_behind_cloud_run: Whether Cloud Run's front end has checked the caller.
         allows_private_providers: Whether a provider may live at a private or local address.
         ca_file: A file of certificates that are trusted besides the usual ones.
+        redirect_uris: Where browsers may be sent back to; anywhere when empty.
         provider_seconds: How long one request to a provider may take in all.
         drain_seconds: How long requests under way may take once the service is told to stop.
     """
@@ -81,8 +84,20 @@ class ServiceSettings:
     is_behind_cloud_run: bool = False
     allows_private_providers: bool = False
     ca_file: str | None = None
+    redirect_uris: frozenset[str] = frozenset()
     provider_seconds: float = 20.0
     drain_seconds: float = 10.0
+
+    def allows_redirect(self, uri: str) -> bool:
+        """Says whether browsers may be sent back there: to the letter (RFC 9700 section 4.1.3).
+
+        Of a loopback address the port may differ (RFC 8252 section 7.3).
+        """
+        if not self.redirect_uris:
+            return True
+        return uri in self.redirect_uris or _LOOPBACK_PORT.sub(r"\1", uri) in {
+            _LOOPBACK_PORT.sub(r"\1", allowed) for allowed in self.redirect_uris
+        }
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ServiceSettings:
@@ -120,6 +135,7 @@ class ServiceSettings:
             is_behind_cloud_run=is_behind_cloud_run,
             allows_private_providers=environ.get(ALLOW_PRIVATE_VARIABLE) == "true",
             ca_file=environ.get(CA_FILE_VARIABLE) or None,
+            redirect_uris=_listed(environ.get(REDIRECTS_VARIABLE, "")),
         )
 
 
@@ -194,13 +210,17 @@ def _oidc(environ: Mapping[str, str]) -> OidcSettings | None:
             f"{OIDC_KEYS_VARIABLE} is no https address. Give the `jwks_uri` of the issuer; keys "
             "that came unprotected would prove nothing."
         )
-    allowed = frozenset(filter(None, map(str.strip, (subjects or "").split(","))))
+    allowed = _listed(subjects or "")
     if subjects and not allowed:
         raise SettingsError(
             f"{OIDC_SUBJECTS_VARIABLE} is set and names nobody. Give `sub` values or addresses, "
             "parted by commas, or leave it out to accept everyone of the issuer."
         )
     return OidcSettings(issuer=issuer, audience=audience, keys_url=keys_url, subjects=allowed)
+
+
+def _listed(text: str) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
 def _is_loopback(host: str) -> bool:

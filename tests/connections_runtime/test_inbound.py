@@ -614,6 +614,43 @@ def test_bytes_that_are_no_request_harm_nobody(raw: bytes, process: ServiceProce
     assert "Traceback" not in process.log
 
 
+# --- Where browsers are sent back to ----------------------------------------------------------
+
+
+LISTED = "https://app.example.com/callback, http://127.0.0.1:8000/callback"
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_allowed"),
+    [
+        ("https://app.example.com/callback", True),
+        ("http://127.0.0.1:53682/callback", True),
+        ("http://127.0.0.1/callback", True),
+        ("https://app.example.com/callback/", False),
+        ("https://app.example.com/callback?x=y", False),
+        ("https://app.example.com:8443/callback", False),
+        ("https://evil.example/callback", False),
+        ("http://localhost:8000/callback", False),
+        ("http://127.0.0.1:8000/other", False),
+    ],
+)
+def test_p25_only_listed_redirect_addresses_are_used(
+    uri: str, is_allowed: bool, authority_file: Path
+) -> None:
+    """A deployment lists them: compared to the letter, a loopback address without its port."""
+    environ = {"SEGMENTSTREAM_CONNECTIONS_REDIRECT_URIS": LISTED}
+    service = LocalService(
+        connection("https://localhost:1/token"),
+        ca_file=authority_file,
+        settings=ServiceSettings.from_environ(environ),
+    )
+    answer = service.start(redirectUri=uri)
+    assert (answer.status_code == 200) is is_allowed, answer.text
+    if not is_allowed:
+        assert error_code(answer) == "invalid_request"
+        assert error_code(service.exchange(redirectUri=uri)) == "invalid_request"
+
+
 # --- Whatever comes ----------------------------------------------------------------------------
 
 fields = st.sampled_from(["refreshToken", "redirectUri", "state", "code", "codeVerifier", "x"])
