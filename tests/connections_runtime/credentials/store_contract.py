@@ -83,12 +83,10 @@ class StoreContract:
     Attributes:
         times: How often each of ten writers counts.
         model_examples: How many sequences of calls are tried.
-        hold_ends_with_process: Whether a hold ends the moment its process does.
     """
 
     times = 10
     model_examples = 25
-    hold_ends_with_process = True
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[CredentialStore]:
@@ -274,8 +272,6 @@ class StoreContract:
 
     def test_a_hold_ends_with_its_process(self, store: CredentialStore, url: str) -> None:
         """After a kill -9 of the holder the name is free."""
-        if not self.hold_ends_with_process:
-            pytest.skip("the hold of this store ends with its lease, which is tested beside it")
         with running_host(url) as host:
             assert host.ask("hold a") == "held"
             assert store.try_hold("a") is None
