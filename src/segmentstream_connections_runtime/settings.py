@@ -25,6 +25,7 @@ KEYS_FILE_VARIABLE = "SEGMENTSTREAM_CREDENTIAL_KEYS_FILE"
 WORKSPACE_VARIABLE = "SEGMENTSTREAM_WORKSPACE_NAME"
 CLOUD_RUN_JOB_VARIABLE = "CLOUD_RUN_JOB"  # set by Cloud Run in a job
 
+_SQLITE = "sqlite:///"
 _STORE_FILE = ".segmentstream/credentials.db"
 # Apart from the store, so that a copy of the workspace opens nothing.
 _KEYS_FILE = "segmentstream/credential-keys.json"
@@ -165,7 +166,7 @@ class CredentialSettings:
 
         Args:
             environ: The variables.
-            folder: The workspace, which holds the store where no other is named.
+            folder: The workspace, from which the path of a file counts.
 
         Returns:
             The settings; None where no store is named on Cloud Run, whose files do not last.
@@ -184,10 +185,16 @@ class CredentialSettings:
             )
         configuration = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
         keys_file = environ.get(KEYS_FILE_VARIABLE) or f"{configuration}/{_KEYS_FILE}"
+        if not store or store.startswith(_SQLITE):
+            # From the same file whatever folder a process runs in.
+            path = Path(store.removeprefix(_SQLITE) or _STORE_FILE).expanduser()
+            address = f"{_SQLITE}{folder / path}"
+        else:
+            address = store
         return cls(
-            store=store or f"sqlite:///{folder / _STORE_FILE}",
+            store=address,
             is_named=bool(store),
-            is_embedded=not store or store.startswith("sqlite:"),
+            is_embedded=address.startswith(_SQLITE),
             keys=environ.get(KEYS_VARIABLE) or None,
             keys_file=Path(keys_file),
             workspace=workspace,

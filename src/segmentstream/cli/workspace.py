@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -111,12 +111,20 @@ class Workspace:
             raise _broken(path, error) from None
 
     def credential_settings(self) -> CredentialSettings:
-        """Reads where credentials are kept; a relative path begins at the workspace."""
+        """Reads where credentials are kept.
+
+        Raises:
+            CommandError: Nowhere, since the files of this machine do not last.
+        """
         settings = CredentialSettings.from_environ(self.environ, folder=self.folder)
-        if not settings.store.startswith(_SQLITE):
-            return settings
-        path = Path(settings.store.removeprefix(_SQLITE)).expanduser()
-        return replace(settings, store=f"{_SQLITE}{self.folder / path}")
+        if settings is None:
+            raise CommandError(
+                "SEGMENTSTREAM_CREDENTIAL_STORE is not set, and the files of Cloud Run do not last.",
+                "Give the address of a store, such as secretmanager://my-project.",
+                exit_code=Exit.CONFIGURATION,
+                code="credential_store_missing",
+            )
+        return settings
 
     def store_for_people(self) -> str:
         """Says where credentials are kept, without user and password."""
