@@ -1,10 +1,12 @@
 # The service of the declared connections: the wheel without its own dependencies, and what the service needs.
 #   docker build -t connections . && docker run -p 8080:8080 -v "$PWD/connections:/workspace/connections" connections
+# Add --build-arg SET=connections-google for a credential store in Google Secret Manager.
 FROM python:3.12-slim AS build
+ARG SET=connections
 WORKDIR /source
 COPY . .
 RUN python -m venv /service \
-    && /service/bin/pip install --no-cache-dir --require-hashes --no-deps -r constraints/connections.txt \
+    && /service/bin/pip install --no-cache-dir --require-hashes --no-deps -r constraints/${SET}.txt \
     && python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheel . \
     && /service/bin/pip install --no-cache-dir --no-deps /wheel/*.whl \
     && /service/bin/python -m compileall -q /service/lib \

@@ -40,7 +40,7 @@ def main() -> None:
     if uv is None:
         sys.exit("constraints/dev.txt does not pin uv, which installs the others.")
     compile_set("uv.txt", ["-"], stdin=uv.group())
-    for name in ("peers", "emulator", "zetasql", "connections"):
+    for name in ("peers", "emulator", "zetasql", "connections", "connections-google"):
         compile_set(f"{name}.txt", [f"constraints/{name}.in"])
 
 

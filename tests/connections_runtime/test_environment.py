@@ -138,12 +138,13 @@ def test_the_environment_is_small_and_holds_nothing_of_the_pipeline(
 
 
 def test_the_dockerfile_installs_that_set() -> None:
-    """It installs the pinned set with its hashes, then our wheel, and no other package."""
+    """It installs a pinned set with its hashes, then our wheel, and no other package."""
     text = DOCKERFILE.read_text().replace("\\\n", " ")
+    assert "ARG SET=connections\n" in text
     commands = [part.strip() for line in text.splitlines() for part in line.split("&&")]
     installs = [each.split("install", 1)[1].split() for each in commands if "pip install" in each]
     assert [{*words} - {"--no-cache-dir"} for words in installs] == [
-        {"--require-hashes", "--no-deps", "-r", "constraints/connections.txt"},
+        {"--require-hashes", "--no-deps", "-r", "constraints/${SET}.txt"},
         {"--no-deps", "/wheel/*.whl"},
     ]
     [built] = [each for each in commands if "pip wheel" in each]

@@ -119,7 +119,7 @@ class Workspace:
         settings = CredentialSettings.from_environ(self.environ, folder=self.folder)
         if settings is None:
             raise CommandError(
-                "SEGMENTSTREAM_CREDENTIAL_STORE is not set, and the files of Cloud Run do not last.",
+                "SEGMENTSTREAM_CREDENTIAL_STORE is not set, and files do not last on Cloud Run.",
                 "Give the address of a store, such as secretmanager://my-project.",
                 exit_code=Exit.CONFIGURATION,
                 code="credential_store_missing",
