@@ -1,10 +1,10 @@
 // An authorization server that is strict where it may be: oidc-provider over HTTPS on a free port.
-// Arguments: a PEM file with the server's key and certificate, and the folder where oidc-provider is installed. It prints one line of JSON, its address, when it
-// serves, and ends when its standard input does.
+// Arguments: a PEM file with the server's key and certificate, the folder where oidc-provider is installed, and the redirect addresses of the client `web`. It
+// prints one line of JSON, its address, when it serves, and ends when its standard input does.
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 
-const [, , file, installed] = process.argv;
+const [, , file, installed, ...ofWeb] = process.argv;
 const { Provider } = await import(`${installed}/node_modules/oidc-provider/lib/index.js`);
 const pem = readFileSync(file);
 const server = createServer({ key: pem, cert: pem });
@@ -30,6 +30,9 @@ const provider = new Provider(issuer, {
     client('by-basic', 'client_secret_basic'),
     client('by-post', 'client_secret_post'),
     client('public', 'none'),
+    // Its person has to say yes or no in a browser.
+    client('asking', 'client_secret_basic'),
+    ...(ofWeb.length ? [client('web', 'client_secret_basic', { application_type: 'web', redirect_uris: ofWeb })] : []),
   ],
   clientBasedCORS: () => false,
   cookies: { keys: ['only for tests'] },
@@ -43,11 +46,21 @@ const provider = new Provider(issuer, {
   ttl: { AccessToken: 60, AuthorizationCode: 60, Grant: 3600, RefreshToken: 3600, Session: 3600, Interaction: 600, IdToken: 60 },
 });
 
+const page = (response, prompt) => {
+  const buttons = prompt === 'login' ? '<button>Log in</button>' : '<button>Allow</button><button formaction="?no">Refuse</button>';
+  response.setHeader('Content-Type', 'text/html');
+  response.end(`<!doctype html><title>${prompt}</title><form method="post">${buttons}</form>`);
+};
+
 const answer = provider.callback();
 server.on('request', async (request, response) => {
   if (!request.url.startsWith('/interaction/')) return answer(request, response);
   // A person who says yes to everything.
   const { prompt, params, grantId, session } = await provider.interactionDetails(request, response);
+  if (params.client_id === 'asking') {
+    if (request.method !== 'POST') return page(response, prompt.name);
+    if (request.url.endsWith('?no')) return provider.interactionFinished(request, response, { error: 'access_denied', error_description: '<b>no</b>' });
+  }
   if (prompt.name === 'login') {
     return provider.interactionFinished(request, response, { login: { accountId: 'person' } });
   }

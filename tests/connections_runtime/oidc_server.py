@@ -6,7 +6,7 @@ import json
 import shutil
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ class OidcServer:
 
     Attributes:
         issuer: Its address.
-        secret: The secret of its confidential clients `by-basic` and `by-post`.
+        secret: The secret of its confidential clients `by-basic`, `by-post`, `asking` and `web`.
         ca_file: What to trust to reach it.
     """
 
@@ -53,10 +53,13 @@ def missing() -> str | None:
 
 
 @contextmanager
-def running_oidc_server(pem: Path, ca_file: Path) -> Iterator[OidcServer]:
-    """Starts the server and ends it."""
+def running_oidc_server(
+    pem: Path, ca_file: Path, *, redirects: Sequence[str] = ()
+) -> Iterator[OidcServer]:
+    """Starts the server and ends it; `redirects` are those of its client `web`."""
+    program = Path(__file__).with_name("oidc_server.mjs")
     with subprocess.Popen(
-        ["node", str(Path(__file__).with_name("oidc_server.mjs")), str(pem), str(_INSTALLED)],
+        ["node", str(program), str(pem), str(_INSTALLED), *redirects],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

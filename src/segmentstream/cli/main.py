@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from segmentstream.cli.connect import connect
+from segmentstream.cli.connections import connections
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,3 +28,4 @@ def main(context: click.Context, workspace: Path | None) -> None:
 
 
 main.add_command(connect)
+main.add_command(connections)
