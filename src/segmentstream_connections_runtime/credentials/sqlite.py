@@ -37,6 +37,10 @@ _DENIED = (
     "The file of the credential store cannot be opened or written. Check who owns it and its "
     "folder, and that the disk is not read-only."
 )
+_GONE = (  # not made anew: a disk that is not mounted is no empty store
+    "The file of the credential store has gone. Bring it back; if it was removed on purpose, start "
+    "again, which makes it anew."
+)
 # https://www.sqlite.org/rescode.html
 _REASONS = {
     sqlite3.SQLITE_BUSY: "The credential store is in use by another process. Try again.",
@@ -109,12 +113,9 @@ class SqliteFile:
         # Where a link leads: its journal and its locks lie beside the file itself, for all who use
         # it, whichever way they come.
         path = Path(os.path.realpath(self._path))
-        if self._was_there and not path.exists():
-            raise StoreError(  # not made anew: a folder that is not mounted is no empty store
-                "The file of the credential store has gone. Bring it back; if it was removed on "
-                "purpose, start again, which makes it anew."
-            )
         try:
+            if self._was_there and not path.exists():
+                raise StoreError(_GONE)
             _make_private(path)
         except OSError:
             raise StoreError(_DENIED) from None
