@@ -23,7 +23,7 @@ from segmentstream_connections_runtime.credentials.records import (
     Progress,
     State,
 )
-from segmentstream_connections_runtime.custody import Custody, Held
+from segmentstream_connections_runtime.custody import Custody, Held, off_loop
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted, OAuthClient
 from segmentstream_connections_runtime.storing import HOLD_SECONDS, Live, TokenStoring, tokens_of
@@ -195,7 +195,7 @@ class Authorizer:
             finally:
                 await self._custody.keep(wiped, expected=held.generation)
         finally:
-            await asyncio.to_thread(hold.release)
+            await off_loop(hold.release)
 
     async def _other_half(self, state: str, attempt: Attempt) -> Live:
         """Waits for the first callback with this state: browsers send some twice."""

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import random
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -142,7 +143,7 @@ class Custody:
 
     async def close(self) -> None:
         """Lets go of the store."""
-        await asyncio.to_thread(self.store.close)
+        await off_loop(self.store.close)
 
     def _resealed(self, name: str) -> bool:
         while (record := self.store.read(name)) is not None:
@@ -211,9 +212,19 @@ def found(held: Held[Credential] | None) -> Held[Credential]:
     return held
 
 
+async def off_loop[T](work: Callable[[], T]) -> T:
+    """Does blocking work in a thread; in this one where the interpreter starts no more of them.
+
+    That is when it ends: what is not stored yet must be stored all the same.
+    """
+    if threading.main_thread().is_alive():
+        return await asyncio.to_thread(work)
+    return work()
+
+
 async def _in_thread[T](work: Callable[[], T]) -> T:
     try:
-        return await asyncio.to_thread(work)
+        return await off_loop(work)
     except GenerationMovedError:
         raise
     except (StoreError, KeyRingError, WrongKeyError) as error:

@@ -196,7 +196,7 @@ class CredentialSettings:
             is_named=bool(store),
             is_embedded=address.startswith(_SQLITE),
             keys=environ.get(KEYS_VARIABLE) or None,
-            keys_file=Path(keys_file),
+            keys_file=folder / Path(keys_file).expanduser(),
             workspace=workspace,
         )
 

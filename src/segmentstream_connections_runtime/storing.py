@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from segmentstream_connections_runtime.credentials.base import GenerationMovedError, Hold
 from segmentstream_connections_runtime.credentials.records import Credential, State, Tokens
-from segmentstream_connections_runtime.custody import Custody, found
+from segmentstream_connections_runtime.custody import Custody, found, off_loop
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted
 
@@ -54,7 +54,7 @@ class TokenStoring:
     async def release(self, connection: str, account: str, hold: Hold) -> None:
         """Lets a credential go, unless its newest tokens wait for the store."""
         if (connection, account) not in self._unsaved:
-            await asyncio.to_thread(hold.release)
+            await off_loop(hold.release)
 
     async def saved(self, new: Credential, *, expected: int, hold: Hold) -> Live:
         """Stores new tokens; where the store does not take them, keeps them and goes on trying.
@@ -109,7 +109,7 @@ class TokenStoring:
                 extra={"fields": {"credential": "/".join(place)}},
             )
         finally:
-            await asyncio.to_thread(hold.release)
+            await off_loop(hold.release)
 
     async def _stored(self, new: Credential, expected: int) -> Credential:
         """Stores new tokens, and gives what is stored: those, or what somebody put there instead.
