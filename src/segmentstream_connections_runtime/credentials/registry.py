@@ -52,7 +52,7 @@ def _sqlite(url: str) -> CredentialStore:
     from segmentstream_connections_runtime.credentials.sqlite import SqliteFile  # noqa: PLC0415
 
     path = url.removeprefix("sqlite:///")
-    if path in {url, ""} or path.endswith("/") or "?" in path:
+    if path in {url, "", ":memory:"} or path.endswith("/") or "?" in path:
         raise StoreError(
             "The address of the credential store names no file. Write sqlite:///relative/path or "
             "sqlite:////absolute/path, and nothing after it."
