@@ -22,17 +22,26 @@ type Query = Callable[..., list[tuple[Any, ...]]]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints how many cases the fault matrix of BigQuery tried, from all processes."""
+    """Prints how many faults were tried, from all processes."""
+    if counts := _totals(terminalreporter, "fault matrix"):
+        tried, violations = counts
+        terminalreporter.write_line(f"fault matrix: {tried} cases tried, violations: {violations}")
+    if counts := _totals(terminalreporter, "renewal crashes"):
+        kills, lost, violations = counts
+        terminalreporter.write_line(
+            f"renewal crashes: {kills} kills, {lost} in the window, violations: {violations}"
+        )
+
+
+def _totals(terminalreporter: pytest.TerminalReporter, wanted: str) -> list[int]:
     counts = [
         value
         for reports in terminalreporter.stats.values()
         for report in reports
         for name, value in getattr(report, "user_properties", ())
-        if name == "fault matrix" and report.when == "call"
+        if name == wanted and report.when == "call"
     ]
-    if counts:
-        tried, violations = (sum(column) for column in zip(*counts, strict=True))
-        terminalreporter.write_line(f"fault matrix: {tried} cases tried, violations: {violations}")
+    return [sum(column) for column in zip(*counts, strict=True)]
 
 
 @pytest.fixture(autouse=True)

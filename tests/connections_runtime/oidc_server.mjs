@@ -1,8 +1,10 @@
 // An authorization server that is strict where it may be: oidc-provider over HTTPS on a free port.
 // Arguments: a PEM file with the server's key and certificate, the folder where oidc-provider is installed, and the redirect addresses of the client `web`. It
-// prints one line of JSON, its address, when it serves, and ends when its standard input does.
+// prints one line of JSON, its address, when it serves. It answers each line of its standard input with how many refreshes it has carried out or refused, and ends
+// with that input.
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
+import { createInterface } from 'node:readline';
 
 const [, , file, installed, ...ofWeb] = process.argv;
 const { Provider } = await import(`${installed}/node_modules/oidc-provider/lib/index.js`);
@@ -52,6 +54,11 @@ const page = (response, prompt) => {
   response.end(`<!doctype html><title>${prompt}</title><form method="post">${buttons}</form>`);
 };
 
+let refreshes = 0;
+provider.use(async (context, next) => {
+  await next();
+  if (context.oidc?.params?.grant_type === 'refresh_token') refreshes += 1;
+});
 const answer = provider.callback();
 server.on('request', async (request, response) => {
   if (!request.url.startsWith('/interaction/')) return answer(request, response);
@@ -72,4 +79,6 @@ server.on('request', async (request, response) => {
 });
 
 console.log(JSON.stringify({ issuer, secret }));
-process.stdin.resume().on('end', () => process.exit(0));
+createInterface({ input: process.stdin })
+  .on('line', () => console.log(refreshes))
+  .on('close', () => process.exit(0));

@@ -26,11 +26,21 @@ class OidcServer:
         issuer: Its address.
         secret: The secret of its confidential clients `by-basic`, `by-post`, `asking` and `web`.
         ca_file: What to trust to reach it.
+        process: Its process.
     """
 
     issuer: str
     secret: str = field(repr=False)
     ca_file: Path
+    process: subprocess.Popen[str] = field(repr=False)
+
+    def refreshes(self) -> int:
+        """Says how many refreshes it has carried out or refused."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
 
     def authorize(self, url: str) -> dict[str, str]:
         """Goes to an authorization address as a person who says yes; gives what comes back."""
@@ -67,6 +77,7 @@ def running_oidc_server(
     ) as process:
         assert process.stdout
         try:
-            yield OidcServer(**json.loads(process.stdout.readline()), ca_file=ca_file)
+            told = json.loads(process.stdout.readline())
+            yield OidcServer(**told, ca_file=ca_file, process=process)
         finally:
             process.kill()

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -209,5 +210,5 @@ def test_a_wrong_secret_is_the_clients_fault(server: OidcServer) -> None:
         assert answer.status_code == 502
         assert answer.json()["error"]["code"] == "oauth_client_rejected"
 
-    wrong = OidcServer(issuer=server.issuer, secret="wrong", ca_file=server.ca_file)
+    wrong = replace(server, secret="wrong")
     service_of(wrong).run(story)

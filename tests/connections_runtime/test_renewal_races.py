@@ -1,0 +1,119 @@
+"""Renewals that many callers and several processes ask for at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connections_runtime.authority import Authority
+from connections_runtime.oidc_server import OidcServer, missing, running_oidc_server
+from connections_runtime.renewals import Place, authorize, place_at
+from postgres import Postgres
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+DUE = 50  # seconds after which a token that lives for 60 is renewed
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Iterator[OidcServer]:
+    """An authorization server that revokes a grant whose refresh token comes twice."""
+    authority.server_context("localhost", "127.0.0.1")
+    pem = authority.folder / "localhost-127.0.0.1.pem"
+    with running_oidc_server(pem, authority.ca_file) as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, server: OidcServer, tmp_path: Path) -> Iterator[Place]:
+    """A credential of that server in either store."""
+    if request.param == "sqlite":
+        yield place_at(server, tmp_path, f"sqlite:///{tmp_path}/store/credentials.db")
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    with postgres.database() as url:
+        yield place_at(server, tmp_path, url)
+
+
+def only(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Gives what all of them say."""
+    assert all(answer == answers[0] for answer in answers), answers
+    return answers[0]
+
+
+@pytest.mark.slow
+def test_everybody_at_once_makes_one_refresh(place: Place, server: OidcServer) -> None:
+    """Twenty callers in each of four processes get the same new token for one refresh.
+
+    https://github.com/HQBase/hqbase/issues/41: there the second refresh revoked the grant.
+    """
+    with ExitStack() as stack:
+        hosts = [stack.enter_context(place.host()) for _ in range(4)]
+        authorize(hosts[0], server)
+        before = server.refreshes()
+        for host in hosts:
+            host.send("access", callers=20, ahead=DUE)
+        answers = [answer for host in hosts for answer in host.answer()]
+        assert (len(answers), only(answers)["number"]) == (80, 2)
+        assert server.refreshes() == before + 1
+        [following] = hosts[3].access(ahead=2 * DUE)
+        assert (following["number"], following["is_persisted"]) == (3, True)
+
+
+@pytest.mark.slow
+def test_two_processes_share_round_after_round(place: Place, server: OidcServer) -> None:
+    """In each of ten rounds two processes find the token due at once, and one renews it."""
+    with place.host() as one, place.host() as other:
+        authorize(one, server)
+        before = server.refreshes()
+        for turn in range(1, 11):
+            for host in (one, other):
+                host.send("access", callers=3, ahead=turn * DUE)
+            assert only([*one.answer(), *other.answer()])["number"] == turn + 1
+            assert server.refreshes() == before + turn
+
+
+@pytest.mark.slow
+def test_a_storm_of_refused_tokens_makes_one_refresh(place: Place, server: OidcServer) -> None:
+    """A hundred requests to whose token the interface has said 401 get its one successor."""
+    with place.host() as one, place.host() as other:
+        authorize(one, server)
+        before = server.refreshes()
+        for host in (one, other):
+            host.send("access", callers=50, ahead=20, want={"rejected": 1})
+        assert only([*one.answer(), *other.answer()])["number"] == 2
+        assert server.refreshes() == before + 1
+
+
+def test_who_holds_an_old_token_gets_that_of_a_sibling(place: Place, server: OidcServer) -> None:
+    """A worker whose token was replaced elsewhere reads the new one, without a refresh of its own.
+
+    https://github.com/airbytehq/airbyte/issues/82783: there it went on with its snapshot.
+    """
+    with place.host() as worker, place.host() as sibling:
+        authorize(worker, server)
+        [old] = worker.access()
+        [new] = sibling.access(is_forced=True)
+        before = server.refreshes()
+        [read] = worker.access(rejected=old["number"])
+        assert (old["number"], read) == (1, new)
+        assert worker.access() == [new]
+        assert server.refreshes() == before
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_jumps_costs_one_refresh(place: Place, server: OidcServer, hours: int) -> None:
+    """Put forward or back by an hour and right again, it makes one refresh each time, no loop."""
+    with place.host() as host:
+        authorize(host, server)
+        counts = []
+        for ahead in (0, hours * 3600, 0):
+            before = server.refreshes()
+            tokens = [host.access(ahead=ahead)[0]["token"] for _ in range(3)]
+            assert len(set(tokens)) == 1
+            counts.append(server.refreshes() - before)
+        assert counts == [0, 1, 1]
