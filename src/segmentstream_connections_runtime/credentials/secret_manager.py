@@ -83,10 +83,11 @@ class SecretManagerStore(CredentialStore):
             secret = self._find(name)
             if secret is None and not expected:
                 secret = self._create(name, {}, expires_at=expires_at)
-            if secret is None or _generation(secret) != expected:
+            is_other = version is not None and secret is not None and secret.created_at != made_at
+            if secret is None or _generation(secret) != expected or (is_other and expected):
                 self._take_back(name, version)
                 raise _moved(name)
-            if version is None or secret.created_at != made_at:  # of one gone
+            if version is None or is_other:
                 made_at, version = secret.created_at, self._api.add_version(secret.id, content)
             # When no answer comes, the version stays: it may be the record.
             if version and self._point(secret, version, expected + 1, expires_at):
