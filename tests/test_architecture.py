@@ -35,6 +35,12 @@ PLACES = {
         "segmentstream.runtime",
         "segmentstream_connections_runtime",
     ],
+    "segmentstream_connections_runtime": [
+        "segmentstream._clients.local",
+        "segmentstream.cli",
+        "segmentstream.testing",
+        "segmentstream_connections_runtime",
+    ],
     "dagster._core": ["segmentstream.runtime.dagster_internals"],
     "dagster._daemon": ["segmentstream.runtime.dagster_internals"],
 }

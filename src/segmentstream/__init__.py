@@ -9,10 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from segmentstream._clients.connection import Connection, get_connection
     from segmentstream._core.errors import (
         ColumnMismatchError,
+        ConnectionAccessError,
         ConnectionDeclarationError,
+        ConnectionRequestError,
         PartitionDatesError,
+        ReauthorizationRequiredError,
         SegmentStreamError,
         WarehouseConfigurationError,
         WarehouseConnectionError,
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
         WarehouseReadError,
     )
     from segmentstream._core.names import WAREHOUSE_IO_MANAGER_KEY, WAREHOUSE_RESOURCE_KEY
+    from segmentstream._dagster.connection import ConnectionResource
     from segmentstream._dagster.external import external_table_asset
     from segmentstream._dagster.io_manager import WarehouseIOManager, warehouse_resources
     from segmentstream._dagster.metadata import warehouse_asset_metadata
@@ -30,8 +35,13 @@ __all__ = [
     "WAREHOUSE_IO_MANAGER_KEY",
     "WAREHOUSE_RESOURCE_KEY",
     "ColumnMismatchError",
+    "Connection",
+    "ConnectionAccessError",
     "ConnectionDeclarationError",
+    "ConnectionRequestError",
+    "ConnectionResource",
     "PartitionDatesError",
+    "ReauthorizationRequiredError",
     "SegmentStreamError",
     "WarehouseConfigurationError",
     "WarehouseConnectionError",
@@ -41,6 +51,7 @@ __all__ = [
     "WarehouseReadError",
     "WarehouseResource",
     "external_table_asset",
+    "get_connection",
     "warehouse_asset_metadata",
     "warehouse_resources",
 ]
@@ -48,9 +59,12 @@ __all__ = [
 _HOMES = {
     "WAREHOUSE_IO_MANAGER_KEY": "_core.names",
     "WAREHOUSE_RESOURCE_KEY": "_core.names",
+    "Connection": "_clients.connection",
+    "ConnectionResource": "_dagster.connection",
     "WarehouseIOManager": "_dagster.io_manager",
     "WarehouseResource": "_dagster.resource",
     "external_table_asset": "_dagster.external",
+    "get_connection": "_clients.connection",
     "warehouse_asset_metadata": "_dagster.metadata",
     "warehouse_resources": "_dagster.io_manager",
 }

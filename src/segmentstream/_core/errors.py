@@ -9,7 +9,10 @@ SegmentStreamError
 │       ├── ColumnMismatchError         the columns offered do not fit the columns stored
 │       └── PartitionDatesError         rows fall outside the dates being replaced
 ├── ConnectionDeclarationError          a connection is declared in a way that cannot work
-└── ConnectionsFileError                a folder has no declarations of connections
+├── ConnectionsFileError                a folder has no declarations of connections
+├── ConnectionAccessError               there is no access token for a connection now
+│   └── ReauthorizationRequiredError    a person has to authorize the connection first, or again
+└── ConnectionRequestError              a request was refused before anything was sent
 """
 
 from __future__ import annotations
@@ -144,3 +147,46 @@ class ConnectionDeclarationError(SegmentStreamError):
 
 class ConnectionsFileError(SegmentStreamError):
     """Says that a folder has no `connections.py`, or one that declares no connections."""
+
+
+class ConnectionAccessError(SegmentStreamError):
+    """Says that there is no access token for a connection now.
+
+    Attributes:
+        connection: The key of the connection.
+        code: What happened, as the connections service names it, such as `oauth_rate_limited`.
+        retryable: Whether the same call may succeed later without any change.
+        retry_after_seconds: How long to wait before that, where that is known.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        remedy: str,
+        *,
+        connection: str = "",
+        code: str = "",
+        retryable: bool = False,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        super().__init__(problem, remedy)
+        self.connection = connection
+        self.code = code
+        self.retryable = retryable
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ReauthorizationRequiredError(ConnectionAccessError):
+    """Says that a person has to authorize the connection, for the first time or again."""
+
+
+class ConnectionRequestError(SegmentStreamError):
+    """Says that a request of a connection's client was refused before anything was sent.
+
+    Attributes:
+        connection: The key of the connection.
+    """
+
+    def __init__(self, problem: str, remedy: str, *, connection: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.connection = connection
