@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import parse_qsl, urlsplit
 
 from segmentstream.connections import OAuth2Connection, secret_ref
 from segmentstream.testing import _api as api
 from segmentstream.testing._exchanges import ProviderAnswer, ProviderRequest
-from segmentstream.testing._grants import Grants
+from segmentstream.testing._grants import Grants, OAuthError
 from segmentstream.testing._oauth import ConsentMode, OAuthEndpoints
 from segmentstream.testing._server import LoopbackServer
 
@@ -60,11 +62,13 @@ class FakeProvider:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._server = LoopbackServer(port, self._respond)
+        self._clock = clock
+        self._passed_seconds = 0.0
         self._token_header = token_header
-        self._token_prefix = f"{token_scheme} " if token_scheme else ""
+        self._token_scheme = token_scheme
         self._requests: list[ProviderRequest] = []
         self._api = api.Api()
-        self._grants = Grants(lifetime_seconds=lifetime_seconds, clock=clock)
+        self._grants = Grants(lifetime_seconds=lifetime_seconds, clock=self.now)
         self._oauth = OAuthEndpoints(
             self._grants,
             issuer=self.url,
@@ -140,8 +144,49 @@ class FakeProvider:
             "client_id": secret_ref("fake-client-id"),
             "client_secret": secret_ref("fake-client-secret"),
             "scopes": SCOPES,
+            "revocation_url": f"{self.url}/revoke",
+            "api_base_url": f"{self.url}{_API}",
+            "api_header": self._token_header,
+            "api_scheme": self._token_scheme,
         }
         return OAuth2Connection(**fields | changes)
+
+    def now(self) -> float:
+        """Tells the time of this provider, in seconds since 1970."""
+        return self._clock() + self._passed_seconds
+
+    def allow(self, authorization_url: str) -> dict[str, str]:
+        """Says yes at an authorization address, as a person does in a browser.
+
+        Returns:
+            What the callback brings, such as `code` and `state`.
+
+        Raises:
+            ValueError: The provider refuses the request; the text says why.
+        """
+        try:
+            callback = self._oauth.allow(dict(parse_qsl(urlsplit(authorization_url).query)))
+        except OAuthError as error:
+            raise ValueError(error.description) from None
+        return dict(parse_qsl(urlsplit(callback).query))
+
+    @contextmanager
+    def connected(self, *connections: OAuth2Connection) -> Iterator[None]:
+        """Authorizes connections, so that `segmentstream.get_connection` works in this process.
+
+        Credentials are kept in a temporary folder, by the same code as elsewhere. Variables, the
+        workspace and its store are not looked at.
+
+        Args:
+            connections: Declarations from `connection()`; that of the key `fake` when left out.
+
+        Raises:
+            ConnectionAccessError: The extra `connections` is not installed.
+        """
+        from segmentstream.testing._connected import connected  # noqa: PLC0415 - loads the runtime
+
+        with connected(self, connections or (self.connection(),)):
+            yield
 
     def issue_tokens(self, scopes: Sequence[str] = SCOPES) -> dict[str, Any]:
         """Grants tokens without a login, as the token endpoint would answer."""
@@ -183,7 +228,12 @@ class FakeProvider:
         self._api.trouble(path, [api.refusal(status)] * times)
 
     def expire_tokens(self) -> None:
-        """Lets every access token expire now; each can be refreshed."""
+        """Lets every access token expire now, which only the API knows; each can be refreshed.
+
+        A minute passes: who holds a token that is younger than some seconds may believe in it
+        whatever the API says.
+        """
+        self._passed_seconds += 60.0
         self._grants.expire_all()
 
     def revoke_grants(self) -> None:
@@ -220,6 +270,5 @@ class FakeProvider:
 
     def _is_authorized(self, request: ProviderRequest) -> bool:
         given = request.headers.get(self._token_header.lower(), "")
-        return given.startswith(self._token_prefix) and self._grants.is_live(
-            given.removeprefix(self._token_prefix)
-        )
+        prefix = f"{self._token_scheme} " if self._token_scheme else ""
+        return given.startswith(prefix) and self._grants.is_live(given.removeprefix(prefix))

@@ -86,6 +86,15 @@ class OAuthEndpoints:
         scopes = "".join(f"<li>{escape(scope)}</li>" for scope in asked.scopes)
         return _page(_FORM.format(client=escape(self._client_id), scopes=scopes, ticket=ticket))
 
+    def allow(self, query: Mapping[str, str]) -> str:
+        """Says yes to an authorization request, and gives the address of the callback.
+
+        Raises:
+            OAuthError: The request is not one that this client may make.
+        """
+        self._check_client(query)
+        return self._allow(_consent(query)).headers["Location"]
+
     def token(self, request: ProviderRequest, authorization: str | None) -> ProviderAnswer:
         """Answers a request for tokens (RFC 6749 sections 4.1.3 and 6)."""
         try:
