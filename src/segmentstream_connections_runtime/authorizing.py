@@ -12,6 +12,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from segmentstream.connections import OAuth2Connection
@@ -19,13 +20,12 @@ from segmentstream_connections_runtime.credentials.base import GenerationMovedEr
 from segmentstream_connections_runtime.credentials.records import (
     Attempt,
     Credential,
-    Metadata,
     Progress,
     State,
 )
 from segmentstream_connections_runtime.custody import Custody, Held, off_loop
 from segmentstream_connections_runtime.errors import Code, ServiceError
-from segmentstream_connections_runtime.oauth import Granted, OAuthClient
+from segmentstream_connections_runtime.oauth import OAuthClient
 from segmentstream_connections_runtime.storing import HOLD_SECONDS, Live, TokenStoring, tokens_of
 
 ATTEMPT_SECONDS = 600
@@ -163,7 +163,9 @@ class Authorizer:
             progress = Progress.DONE
         finally:
             over = replace(attempt, progress=progress, verifier=None)
-            await self._custody.keep_attempt(state, over, expected=generation)
+            # What came of it is what is told, also where the store has gone meanwhile.
+            with suppress(GenerationMovedError, ServiceError):
+                await self._custody.keep_attempt(state, over, expected=generation)
         return live
 
     async def disconnect(self, connection: OAuth2Connection | None, key: str, account: str) -> bool:
@@ -215,28 +217,18 @@ class Authorizer:
         self, connection: OAuth2Connection, attempt: Attempt, callback: Mapping[str, str]
     ) -> Live:
         code = _code(connection, callback)
-        asked_at = self._now()
-        granted = await self._oauth.exchange(
-            connection.with_variables(attempt.variables),
-            code=code,
-            redirect_uri=attempt.redirect_uri,
-            verifier=attempt.verifier,
-        )
-        metadata = dict(granted.tokens.metadata) | _metadata(connection, callback)
-        return await self._store(connection, attempt, granted, metadata, asked_at)
-
-    async def _store(
-        self,
-        connection: OAuth2Connection,
-        attempt: Attempt,
-        granted: Granted,
-        metadata: Metadata,
-        asked_at: float,
-    ) -> Live:
         place = (connection.key, attempt.account)
+        # First of all, since once the code is spent no store has to answer any more.
         hold = await self._custody.hold(*place, seconds=HOLD_SECONDS)
         try:
             old = await self._custody.credential(*place)
+            asked_at = self._now()
+            granted = await self._oauth.exchange(
+                connection.with_variables(attempt.variables),
+                code=code,
+                redirect_uri=attempt.redirect_uri,
+                verifier=attempt.verifier,
+            )
             lacks = connection.require_refresh_token and granted.tokens.refresh_token is None
             credential = Credential(
                 connection=connection.key,
@@ -245,12 +237,11 @@ class Authorizer:
                 reason=INCOMPLETE if lacks else "",
                 number=1 if old is None else old.record.number + 1,
                 tokens=tokens_of(granted, asked_at),
-                metadata=metadata,
+                metadata=dict(granted.tokens.metadata) | _metadata(connection, callback),
                 variables=attempt.variables,
                 granted_at=asked_at,
             )
-            expected = 0 if old is None else old.generation
-            return await self._storing.saved(credential, expected=expected, hold=hold)
+            return await self._storing.saved(credential, over=old, hold=hold)
         finally:
             await self._storing.release(*place, hold)
 

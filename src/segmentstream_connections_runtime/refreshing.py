@@ -225,7 +225,7 @@ class Refresher:
             intent=None,
             failure=None,
         )
-        return await self._storing.saved(new, expected=generation, hold=hold)
+        return await self._storing.saved(new, over=begun, hold=hold)
 
     async def _asked(
         self, connection: OAuth2Connection, old: Credential, refresh_token: str

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from segmentstream_connections_runtime.credentials.base import GenerationMovedError, Hold
 from segmentstream_connections_runtime.credentials.records import Credential, State, Tokens
-from segmentstream_connections_runtime.custody import Custody, found, off_loop
+from segmentstream_connections_runtime.custody import Custody, Held, found, off_loop
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import Granted
 
@@ -56,15 +56,20 @@ class TokenStoring:
         if (connection, account) not in self._unsaved:
             await off_loop(hold.release)
 
-    async def saved(self, new: Credential, *, expected: int, hold: Hold) -> Live:
+    async def saved(self, new: Credential, *, over: Held[Credential] | None, hold: Hold) -> Live:
         """Stores new tokens; where the store does not take them, keeps them and goes on trying.
 
         Until they are stored the credential stays held and it is given with
         `is_persisted` off. The caller ends with `release`.
+
+        Args:
+            new: The credential with its new tokens.
+            over: What was there before they were asked for.
+            hold: What holds it.
         """
         place = (new.connection, new.account)
         try:
-            return Live(credential=usable(await self._stored(new, expected)))
+            return Live(credential=usable(await self._stored(new, over)))
         except ServiceError as error:
             if error.code is not Code.STORE_UNAVAILABLE:
                 raise
@@ -73,7 +78,7 @@ class TokenStoring:
             extra={"fields": {"credential": "/".join(place)}},
         )
         self._unsaved[place] = new
-        task = asyncio.create_task(self._save_later(new, expected, hold))
+        task = asyncio.create_task(self._save_later(new, over, hold))
         self._saving.add(task)
         task.add_done_callback(self._saving.discard)
         return Live(credential=new, is_persisted=False)
@@ -91,7 +96,7 @@ class TokenStoring:
                 extra={"fields": {"credentials": sorted("/".join(p) for p in self._unsaved)}},
             )
 
-    async def _save_later(self, new: Credential, expected: int, hold: Hold) -> None:
+    async def _save_later(self, new: Credential, over: Held[Credential] | None, hold: Hold) -> None:
         place = (new.connection, new.account)
         seconds = 0.5
         try:
@@ -99,7 +104,7 @@ class TokenStoring:
                 await asyncio.sleep(seconds * (0.5 + self._chance() / 2))
                 seconds = min(seconds * 2, _LONGEST_BACKOFF_SECONDS)
                 try:
-                    await self._stored(new, expected)
+                    await self._stored(new, over)
                 except ServiceError as error:
                     if error.code is Code.STORE_UNAVAILABLE:
                         continue
@@ -111,7 +116,7 @@ class TokenStoring:
         finally:
             await off_loop(hold.release)
 
-    async def _stored(self, new: Credential, expected: int) -> Credential:
+    async def _stored(self, new: Credential, over: Held[Credential] | None) -> Credential:
         """Stores new tokens, and gives what is stored: those, or what somebody put there instead.
 
         Raises:
@@ -119,19 +124,28 @@ class TokenStoring:
         """
         for _ in range(TRIES):
             try:
-                await self._custody.keep(new, expected=expected)
+                await self._custody.keep(new, expected=0 if over is None else over.generation)
             except GenerationMovedError:
-                held = found(await self._custody.credential(new.connection, new.account))
-                there = held.record
-                # A person has connected or disconnected; or a write succeeded that seemed to fail.
-                if there.granted_at != new.granted_at or there.number >= new.number:
-                    return there
-                if there.state is State.DISCONNECTED:
-                    return there
-                expected = held.generation  # the same tokens as before, sealed with another key
+                there = found(await self._custody.credential(new.connection, new.account))
+                if over is None or not _gives_way(there.record, old=over.record, new=new):
+                    return there.record
+                new, over = replace(new, number=there.record.number + 1), there
             else:
                 return new
         raise ServiceError(Code.STORE_UNAVAILABLE, "Others keep changing the record.")
+
+
+def _gives_way(there: Credential, *, old: Credential, new: Credential) -> bool:
+    """Says whether what was written since the old tokens were read is no more than those.
+
+    It is where a record was sealed with another key, or a failure noted. It is not where a person
+    has connected or disconnected, or where a write succeeded that seemed to fail.
+    """
+    if there.granted_at != old.granted_at:
+        return False
+    if there.state is State.DISCONNECTED and old.state is not State.DISCONNECTED:
+        return False
+    return there.number == old.number or new.granted_at != old.granted_at
 
 
 def tokens_of(granted: Granted, asked_at: float) -> Tokens:

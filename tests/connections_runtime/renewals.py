@@ -139,6 +139,19 @@ def complete(host: Host, server: OidcServer, started: Mapping[str, Any]) -> dict
 # A provider of `provider.py` that rotates
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Is what one answer waits for.
+
+    Attributes:
+        is_reached: Whether the provider has decided about a request and waits with its answer.
+        is_open: Whether it may answer.
+    """
+
+    is_reached: threading.Event = field(default_factory=threading.Event)
+    is_open: threading.Event = field(default_factory=threading.Event)
+
+
 @dataclass(slots=True, kw_only=True)
 class Rotation:
     """Issues tokens as strictly as can be: whoever brings a spent refresh token loses its grant.
@@ -146,24 +159,22 @@ class Rotation:
     Attributes:
         provider: The provider at which it does so.
         replays: Whether the last spent refresh token brings the same successors again.
-        gate: What answers to refreshes wait for once they are decided; open at first.
         refreshes: How many were asked for.
         revoked: The tokens that were revoked.
     """
 
     provider: Provider
     replays: bool = False
-    gate: threading.Event = field(default_factory=threading.Event)
     refreshes: int = 0
     revoked: list[str] = field(default_factory=list)
     _issued: int = 0
     _live: str = ""
     _spent: str = ""
+    _gate: Gate | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def place(self, folder: Path, store: str, ca_file: Path, **changes: Any) -> Place:
         """Gives a place in a store for a credential of it; nobody has authorized it yet."""
-        self.gate.set()
         return Place(
             connection={
                 "authorization_url": "https://provider.example/authorize",
@@ -185,6 +196,17 @@ class Rotation:
         answer: dict[str, Any] = done.get("answer", done)
         return answer
 
+    def in_flight(self, host: Host, do: str = "access", **more: Any) -> threading.Event:
+        """Sends a command, waits until the provider has decided, and gives what it waits for."""
+        gate = self._gate = Gate()
+        host.send(do, **more)
+        assert gate.is_reached.wait(PATIENCE)
+        return gate.is_open
+
+    def end_grant(self) -> None:
+        """Lets nobody renew the newest tokens any more."""
+        self._live = ""
+
     def _exchange(self, conversation: Conversation) -> None:
         with self._lock:
             answer = self._next()
@@ -202,7 +224,6 @@ class Rotation:
             else:
                 self._live = self._spent = ""
                 answer = response({"error": "invalid_grant"}, status="400 Bad Request")
-        self.gate.wait(PATIENCE)
         self._tell(conversation, answer)
 
     def _revoke(self, conversation: Conversation) -> None:
@@ -219,6 +240,11 @@ class Rotation:
         return response(granted(access_token=f"access-{self._issued}", refresh_token=self._live))
 
     def _tell(self, conversation: Conversation, answer: bytes) -> None:
+        with self._lock:
+            gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.is_reached.set()
+            gate.is_open.wait(PATIENCE)
         conversation.close()
         with suppress(OSError):  # who asked may have been killed
             conversation.send(answer)

@@ -1,0 +1,364 @@
+"""Renewals during which the store goes away, loses a hold, or is written by somebody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from connections_runtime.provider import PATIENCE, Provider
+from connections_runtime.renewals import Host, Place, Rotation, callback_of
+from postgres import URL_VARIABLE, OwnPostgres, Postgres
+from segmentstream_connections_runtime.credentials.keys import KeyFile
+
+UNAVAILABLE = "credential_store_unavailable"
+
+
+class Outage(Protocol):
+    """Is how a store goes away and comes back as it was."""
+
+    def begin(self) -> None:
+        """Lets nobody reach it."""
+
+    def end(self) -> None:
+        """Brings it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmounted:
+    """Is the file of a store, on a disk that goes away."""
+
+    file: Path
+
+    @property
+    def away(self) -> Path:
+        """Where it is meanwhile."""
+        return self.file.with_name("elsewhere.db")
+
+    def begin(self) -> None:
+        self.file.rename(self.away)
+
+    def end(self) -> None:
+        self.away.rename(self.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crashed:
+    """Is a server that is killed and started again."""
+
+    postgres: OwnPostgres
+
+    def begin(self) -> None:
+        self.postgres.stop()
+
+    def end(self) -> None:
+        self.postgres.start()
+
+
+@pytest.fixture
+def rotation(provider: Provider) -> Rotation:
+    """The tokens of a provider that revokes a grant whose refresh token comes twice."""
+    return Rotation(provider=provider)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The file of a store."""
+    return tmp_path / "store" / "credentials.db"
+
+
+@pytest.fixture
+def place(rotation: Rotation, file: Path, authority_file: Path) -> Place:
+    """A credential in SQLite."""
+    return rotation.place(file.parents[1], f"sqlite:///{file}", authority_file)
+
+
+@pytest.fixture
+def place_in_postgres(
+    rotation: Rotation, postgres: Postgres, tmp_path: Path, authority_file: Path
+) -> Iterator[Place]:
+    """A credential in Postgres."""
+    with postgres.database() as url:
+        yield rotation.place(tmp_path, url, authority_file)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stored(request: pytest.FixtureRequest) -> tuple[Place, Outage]:
+    """A credential in either store, and how that store goes away."""
+    if request.param == "sqlite":
+        file: Path = request.getfixturevalue("file")
+        return request.getfixturevalue("place"), Unmounted(file=file)
+    postgres = request.getfixturevalue("postgres")
+    if not isinstance(postgres, OwnPostgres):
+        pytest.skip(f"stops the server, so {URL_VARIABLE} must not name it")
+    return request.getfixturevalue("place_in_postgres"), Crashed(postgres=postgres)
+
+
+def wait_until(host: Host, **wanted: Any) -> None:
+    """Waits until that is stored, only looking."""
+    ends = time.monotonic() + PATIENCE
+    while not (found := host.ask("look")).items() >= wanted.items():
+        assert time.monotonic() < ends, found
+
+
+def test_tokens_outlive_an_outage(stored: tuple[Place, Outage], rotation: Rotation) -> None:
+    """A pair that comes when the store is gone is used, is the last, and is stored when it is back.
+
+    Nobody has to ask for it, and the renewal after that works.
+    """
+    place, outage = stored
+    with place.host() as host, place.host() as other:
+        rotation.connect(host)
+        answer = rotation.in_flight(host, want={"is_forced": True})
+        outage.begin()
+        try:
+            answer.set()
+            unsaved = {"number": 2, "token": "access-2", "is_persisted": False}
+            assert host.answer() == [unsaved]
+            assert host.access() == [unsaved]
+            assert host.access(rejected=1) == [unsaved]
+            for want in ({"is_forced": True}, {"rejected": 2}):
+                [refused] = host.access(ahead=20, **want)
+                assert refused["error"] == UNAVAILABLE
+        finally:
+            outage.end()
+        wait_until(other, number=2, token="access-2", has_intent=False)
+        [renewed] = other.access(is_forced=True)
+        assert renewed == {"number": 3, "token": "access-3", "is_persisted": True}
+    assert rotation.refreshes == 2
+
+
+@pytest.mark.slow
+def test_tokens_outlive_a_locked_file(place: Place, file: Path, rotation: Rotation) -> None:
+    """A pair that comes while another process keeps the file locked is stored once it lets go."""
+    import sqlite3
+
+    with place.host() as host, place.host() as other:
+        rotation.connect(host)
+        answer = rotation.in_flight(host, want={"is_forced": True})
+        locking = sqlite3.connect(file, isolation_level=None)
+        locking.execute("BEGIN IMMEDIATE")
+        answer.set()
+        [unsaved] = host.answer()
+        assert (unsaved["number"], unsaved["is_persisted"]) == (2, False)
+        locking.execute("ROLLBACK")
+        locking.close()
+        wait_until(other, number=2, has_intent=False)
+        assert other.access(is_forced=True)[0]["number"] == 3
+
+
+def test_a_lost_hold_is_no_second_refresh(
+    place_in_postgres: Place, postgres: Postgres, rotation: Rotation
+) -> None:
+    """Where the connection that holds a credential is cut, its renewal still is the only one.
+
+    The next process gets the hold at once, reads that a refresh is under way, and waits for it.
+    """
+    url = place_in_postgres.environ["SEGMENTSTREAM_CREDENTIAL_STORE"]
+    with place_in_postgres.host() as one, place_in_postgres.host() as other:
+        rotation.connect(one)
+        answer = rotation.in_flight(one, ahead=20, want={"rejected": 1})
+        postgres.cut(url)
+        other.send("access", ahead=20, want={"rejected": 1})
+        wait_for_hold(postgres, url)
+        answer.set()
+        renewed = [{"number": 2, "token": "access-2", "is_persisted": True}]
+        assert one.answer() == other.answer() == renewed
+        assert rotation.refreshes == 1
+        assert other.access(is_forced=True)[0]["number"] == 3
+
+
+def wait_for_hold(postgres: Postgres, url: str) -> None:
+    """Waits until somebody holds a credential."""
+    ends = time.monotonic() + PATIENCE
+    while not postgres.run(
+        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted", url=url
+    ):
+        assert time.monotonic() < ends
+
+
+# Persons, and keys, in the middle of a renewal
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_who_disconnects_during_a_renewal_wins(
+    place_in_postgres: Place, postgres: Postgres, rotation: Rotation, is_cut: bool
+) -> None:
+    """Whether or not the renewal's hold lasts, its tokens do not come back to life."""
+    url = place_in_postgres.environ["SEGMENTSTREAM_CREDENTIAL_STORE"]
+    with place_in_postgres.host() as one, place_in_postgres.host() as other:
+        rotation.connect(one)
+        answer = rotation.in_flight(one, want={"is_forced": True})
+        if is_cut:
+            postgres.cut(url)
+            assert other.ask("disconnect") == {"was_revoked": True}
+            answer.set()
+            assert one.answer()[0]["error"] == "credential_not_found"
+            assert rotation.revoked == ["refresh-1"]
+        else:
+            other.send("disconnect")
+            answer.set()
+            assert one.answer()[0]["number"] == 2
+            assert other.answer() == {"was_revoked": True}
+            assert rotation.revoked == ["refresh-2"]
+        assert one.ask("look")["state"] == "disconnected"
+        assert one.access()[0]["error"] == "credential_not_found"
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_who_connects_anew_during_a_renewal_wins(
+    place_in_postgres: Place, postgres: Postgres, rotation: Rotation, is_cut: bool
+) -> None:
+    """Whether or not the renewal's hold lasts, the newer grant is what everybody uses."""
+    url = place_in_postgres.environ["SEGMENTSTREAM_CREDENTIAL_STORE"]
+    with place_in_postgres.host() as one, place_in_postgres.host() as other:
+        rotation.connect(one)
+        answer = rotation.in_flight(one, want={"is_forced": True})
+        begun = other.ask("start")
+        if is_cut:
+            postgres.cut(url)
+        other.send("complete", callback=callback_of(begun["url"]), binding=begun["binding"])
+        if is_cut:
+            assert other.answer()["state"] == "connected"
+        answer.set()
+        if not is_cut:
+            assert other.answer()["state"] == "connected"
+        [told] = one.answer()
+        assert "error" not in told
+        [newest] = one.access()
+        assert newest["token"] == "access-3"
+        assert other.access() == [newest]
+        assert one.access(is_forced=True)[0]["token"] == "access-4"
+
+
+def with_key_file(place: Place, keys: KeyFile) -> Place:
+    """Gives the place with keys in a file instead of a variable."""
+    given = "SEGMENTSTREAM_CREDENTIAL_KEYS"
+    environ = {name: value for name, value in place.environ.items() if name != given}
+    return replace(place, environ=environ | {f"{given}_FILE": str(keys.path)})
+
+
+def rotate_keys(keys: KeyFile, place: Place) -> None:
+    """Seals everything with a new key, and throws the old one away."""
+    keys.write(keys.reread().with_new_key())
+    with place.host() as host:
+        resealed = host.ask("reseal")
+        assert resealed["changed"] == resealed["total"] > 0
+    keys.write(keys.reread().with_first_key_only())
+
+
+def test_keys_rotated_during_a_renewal_lose_nothing(
+    place: Place, tmp_path: Path, rotation: Rotation
+) -> None:
+    """The new pair is stored over the record that was sealed anew, with the new key."""
+    keys = KeyFile(tmp_path / "keys.json", may_make=lambda: True)
+    place = with_key_file(place, keys)
+    with place.host() as host:
+        rotation.connect(host)
+        answer = rotation.in_flight(host, want={"is_forced": True})
+        rotate_keys(keys, place)
+        answer.set()
+        assert host.answer() == [{"number": 2, "token": "access-2", "is_persisted": True}]
+    with place.host() as fresh:
+        assert fresh.access(is_forced=True)[0]["number"] == 3
+
+
+def test_keys_rotated_during_an_outage_lose_nothing(
+    place: Place, file: Path, tmp_path: Path, rotation: Rotation
+) -> None:
+    """A pair that waits for the store is stored over a record that was sealed anew meanwhile."""
+    keys, outage = KeyFile(tmp_path / "keys.json", may_make=lambda: True), Unmounted(file=file)
+    place = with_key_file(place, keys)
+    with place.host() as host:
+        rotation.connect(host)
+        answer = rotation.in_flight(host, want={"is_forced": True})
+        outage.begin()
+        answer.set()
+        assert host.answer()[0]["is_persisted"] is False
+        rotate_keys(keys, elsewhere(place, outage))
+        outage.end()
+        with place.host() as fresh:
+            wait_until(fresh, number=2, token="access-2")
+            assert fresh.access(is_forced=True)[0]["number"] == 3
+
+
+def elsewhere(place: Place, outage: Unmounted) -> Place:
+    """Gives the place as those see it who still reach the file."""
+    store = {"SEGMENTSTREAM_CREDENTIAL_STORE": f"sqlite:///{outage.away}"}
+    return replace(place, environ=dict(place.environ) | store)
+
+
+def test_a_newer_grant_outlives_an_unsaved_pair(
+    place: Place, file: Path, rotation: Rotation
+) -> None:
+    """A pair that waits for the store gives way to what a person has authorized meanwhile."""
+    outage = Unmounted(file=file)
+    with place.host() as host, elsewhere(place, outage).host() as other:
+        rotation.connect(host)
+        answer = rotation.in_flight(host, want={"is_forced": True})
+        outage.begin()
+        answer.set()
+        assert host.answer()[0]["is_persisted"] is False
+        assert rotation.connect(other)["state"] == "connected"
+        outage.end()
+        wait_until(host, token="access-3")
+        wait_for_settled(host)
+        assert host.access(is_forced=True)[0]["token"] == "access-4"
+
+
+def wait_for_settled(host: Host) -> None:
+    """Waits until no pair waits for the store any more."""
+    ends = time.monotonic() + PATIENCE
+    while not host.access()[0]["is_persisted"]:
+        assert time.monotonic() < ends
+
+
+def test_a_grant_outlives_an_outage(stored: tuple[Place, Outage], rotation: Rotation) -> None:
+    """What a person has authorized when the store is gone is used, and stored when it is back."""
+    place, outage = stored
+    with place.host() as host, place.host() as other:
+        begun = host.ask("start")
+        answer = rotation.in_flight(
+            host,
+            "complete",
+            callback=callback_of(begun["url"]),
+            binding=begun["binding"],
+        )
+        outage.begin()
+        try:
+            answer.set()
+            assert host.answer() == {"state": "connected", "number": 1, "is_persisted": False}
+            assert host.access()[0]["token"] == "access-1"
+        finally:
+            outage.end()
+        wait_until(other, number=1, token="access-1")
+        assert other.access(is_forced=True)[0]["number"] == 2
+
+
+def test_a_newer_grant_outlives_an_outage_with_new_keys(
+    place: Place, file: Path, tmp_path: Path, rotation: Rotation
+) -> None:
+    """Who authorizes again, and whose grant waits for the store, does not get the old one back."""
+    keys, outage = KeyFile(tmp_path / "keys.json", may_make=lambda: True), Unmounted(file=file)
+    place = with_key_file(place, keys)
+    with place.host() as host:
+        rotation.connect(host)
+        begun = host.ask("start")
+        answer = rotation.in_flight(
+            host,
+            "complete",
+            callback=callback_of(begun["url"]),
+            binding=begun["binding"],
+        )
+        outage.begin()
+        answer.set()
+        assert host.answer() == {"state": "connected", "number": 2, "is_persisted": False}
+        rotate_keys(keys, elsewhere(place, outage))
+        outage.end()
+        with place.host() as fresh:
+            wait_until(fresh, number=2, token="access-2")
+            assert fresh.access(is_forced=True)[0]["number"] == 3
