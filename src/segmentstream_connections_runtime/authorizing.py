@@ -23,7 +23,7 @@ from segmentstream_connections_runtime.credentials.records import (
     Progress,
     State,
 )
-from segmentstream_connections_runtime.custody import Custody, Held, off_loop
+from segmentstream_connections_runtime.custody import Custody, Held, found, off_loop
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.oauth import OAuthClient
 from segmentstream_connections_runtime.storing import HOLD_SECONDS, Live, TokenStoring, tokens_of
@@ -183,21 +183,27 @@ class Authorizer:
             held = await self._custody.credential(key, account)
             if held is None or held.record.state is State.DISCONNECTED:
                 raise ServiceError(Code.CREDENTIAL_NOT_FOUND)
-            wiped = replace(
-                held.record,
-                state=State.DISCONNECTED,
-                reason="",
-                tokens=None,
-                metadata={},
-                intent=None,
-                failure=None,
-            )
             try:
                 return await self._revoke(connection, held.record)
             finally:
-                await self._custody.keep(wiped, expected=held.generation)
+                await self._wipe(held)
         finally:
             await off_loop(hold.release)
+
+    async def _wipe(self, held: Held[Credential]) -> None:
+        wiped = replace(
+            held.record,
+            state=State.DISCONNECTED,
+            reason="",
+            tokens=None,
+            metadata={},
+            intent=None,
+            failure=None,
+        )
+        try:
+            await self._custody.keep(wiped, expected=held.generation)
+        except GenerationMovedError:  # such as sealed with another key meanwhile
+            await self._wipe(found(await self._custody.credential(wiped.connection, wiped.account)))
 
     async def _other_half(self, state: str, attempt: Attempt) -> Live:
         """Waits for the first callback with this state: browsers send some twice."""

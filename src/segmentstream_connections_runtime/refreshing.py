@@ -289,12 +289,21 @@ class Refresher:
             retry_at=now + seconds,
         )
 
-    async def _noted(self, credential: Credential, *, expected: int) -> None:
+    async def _noted(self, told: Credential, *, expected: int) -> None:
         """Writes down a failure; where that fails too, the failure itself is what is told."""
         try:
-            await self._custody.keep(credential, expected=expected)
-        except (GenerationMovedError, ServiceError):
+            await self._note(told, expected=expected)
+        except ServiceError:
             _log.warning("a failed refresh could not be noted in the store")
+
+    async def _note(self, told: Credential, *, expected: int) -> None:
+        try:
+            await self._custody.keep(told, expected=expected)
+        except GenerationMovedError:
+            there = await self._custody.credential(told.connection, told.account)
+            # Sealed with another key meanwhile, or no longer what has failed.
+            if there is not None and there.record.tokens == told.tokens:
+                await self._note(told, expected=there.generation)
 
 
 class _RefusedError(Exception):

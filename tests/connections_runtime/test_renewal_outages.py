@@ -14,6 +14,7 @@ from connections_runtime.provider import PATIENCE, Provider
 from connections_runtime.renewals import Host, Place, Rotation, callback_of
 from postgres import URL_VARIABLE, OwnPostgres, Postgres
 from segmentstream_connections_runtime.credentials.keys import KeyFile
+from segmentstream_connections_runtime.refreshing import REVOKED
 
 UNAVAILABLE = "credential_store_unavailable"
 
@@ -362,3 +363,39 @@ def test_a_newer_grant_outlives_an_outage_with_new_keys(
         with place.host() as fresh:
             wait_until(fresh, number=2, token="access-2")
             assert fresh.access(is_forced=True)[0]["number"] == 3
+
+
+def test_keys_rotated_during_a_revocation_do_not_stop_the_end(
+    place: Place, tmp_path: Path, rotation: Rotation
+) -> None:
+    """A credential that was sealed anew while the provider was told is wiped all the same."""
+    keys = KeyFile(tmp_path / "keys.json", may_make=lambda: True)
+    place = with_key_file(place, keys)
+    with place.host() as host:
+        rotation.connect(host)
+        answer = rotation.in_flight(host, "disconnect")
+        rotate_keys(keys, place)
+        answer.set()
+        assert host.answer() == {"was_revoked": True}
+        assert host.ask("look")["state"] == "disconnected"
+
+
+def test_keys_rotated_during_a_refusal_do_not_hide_it(
+    place: Place, tmp_path: Path, rotation: Rotation
+) -> None:
+    """That the grant is over is noted over a record that was sealed anew, and told for what it is.
+
+    Not as a lost answer: none was lost.
+    """
+    keys = KeyFile(tmp_path / "keys.json", may_make=lambda: True)
+    place = with_key_file(place, keys)
+    with place.host() as host:
+        rotation.connect(host)
+        rotation.end_grant()
+        answer = rotation.in_flight(host, want={"is_forced": True})
+        rotate_keys(keys, place)
+        answer.set()
+        refused = {"error": "oauth_reauthorization_required", "detail": REVOKED}
+        assert host.answer() == [refused]
+        assert host.ask("look")["state"] == "reauthorize"
+        assert host.access() == [refused]
