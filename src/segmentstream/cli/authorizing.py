@@ -26,7 +26,7 @@ from segmentstream_connections_runtime.durable import Status
 from segmentstream_connections_runtime.errors import ServiceError
 
 _PAGE_SECONDS = 5.0
-_REPEATS_SECONDS = 1.0  # browsers that come twice do so at once
+_REPEATS_SECONDS = 2.0  # browsers that come twice do so at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

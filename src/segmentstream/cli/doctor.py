@@ -98,7 +98,6 @@ async def _of_workspace(work: Opened, key: str | None) -> AsyncIterator[Finding]
     for finding in _shared_clients(work):
         yield finding
     yield _proxies(work.workspace.environ)
-    yield _keys(work.workspace)
     statuses: list[Status] = []
     async for finding in _store(work, statuses):
         yield finding
@@ -163,6 +162,7 @@ async def _store(work: Opened, statuses: list[Status]) -> AsyncIterator[Finding]
         yield _problem("store", str(error), "")
         return
     yield Finding(check="store", text=f"{work.workspace.store_for_people()} can be used")
+    yield _keys(work.workspace, is_needed=bool(names))
     for name in names:
         key, _, account = name.removeprefix(prefix).partition("/")
         if key.startswith("."):  # a login under way
@@ -187,14 +187,17 @@ async def _store(work: Opened, statuses: list[Status]) -> AsyncIterator[Finding]
     ]
 
 
-def _keys(workspace: Workspace) -> Finding:
+def _keys(workspace: Workspace, *, is_needed: bool) -> Finding:
     settings = workspace.credential_settings()
     if settings.keys is not None:
         return Finding(check="keys", text=f"from {KEYS_VARIABLE}")
     path: Path = settings.keys_file
     if not path.exists():
-        made = "made with the first login" if settings.is_embedded else "not there yet"
-        return Finding(check="keys", text=f"{path}, {made}")
+        if settings.is_embedded and not is_needed:
+            return Finding(check="keys", text=f"{path}, made with the first login")
+        return _problem(
+            "keys", f"{path} is not there.", f"Restore it, or give the keys in {KEYS_VARIABLE}."
+        )
     if path.stat().st_mode & _OTHERS:
         return _problem("keys", f"Others may read {path}.", f"chmod 600 {path}")
     return Finding(check="keys", text=f"{path}, for its owner alone")

@@ -70,7 +70,10 @@ _OUTCOMES = {
     "oauth_outcome_unknown": (Exit.LATER, ""),
     "credential_not_found": (Exit.RECONNECT, "Run `segmentstream connect {place}`."),
     "authorization_not_found": (Exit.FAILED, ""),
-    "credential_store_unavailable": (Exit.STORE, ""),
+    "credential_store_unavailable": (
+        Exit.STORE,
+        "`segmentstream connections doctor` looks at each record.",
+    ),
     "runtime_unavailable": (
         Exit.CONFIGURATION,
         "Set it where the command runs, or in the .env file of the workspace.",

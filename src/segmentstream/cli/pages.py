@@ -29,9 +29,10 @@ svg { display: block; width: 56px; height: 56px; margin: 0 auto 22px; fill: none
 .bad svg { color: var(--bad); }
 h1 { margin: 0 0 10px; font-size: 22px; line-height: 1.3; font-weight: 600;
   letter-spacing: -0.01em; text-wrap: balance; overflow-wrap: anywhere; }
-p { margin: 0; color: var(--soft); text-wrap: pretty; }
+p, footer { color: var(--soft); text-wrap: balance; }
+p { margin: 0; }
 footer { margin-top: 30px; padding-top: 18px; border-top: 1px solid var(--edge);
-  font-size: 13px; color: var(--soft); }
+  font-size: 13px; }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _RING = '<circle cx="28" cy="28" r="25"/>'
