@@ -24,7 +24,8 @@ dev: $(VENV)/ready  ## Open the Dagster UI of the example workspace on http://lo
 	@echo "Starting Dagster on the example workspace: http://localhost:3000 (Ctrl-C stops it)"
 	@cd $(WORKSPACE) && mkdir -p .dagster && cp instance.yaml .dagster/dagster.yaml && \
 		$(CURDIR)/$(BIN)/python seed.py --if-missing && \
-		PATH=$(CURDIR)/$(BIN):$$PATH DAGSTER_HOME=$(CURDIR)/$(WORKSPACE)/.dagster dg dev
+		PATH=$(CURDIR)/$(BIN):$$PATH DAGSTER_HOME=$(CURDIR)/$(WORKSPACE)/.dagster \
+		$(CURDIR)/$(BIN)/python registry.py dg dev
 
 test: lint $(EMULATOR)/ready $(ZETASQL)/ready $(OIDC)/ready  ## Lint, types, import contracts and all tests
 	@echo "Running all tests ($(JOBS) at a time)"
@@ -53,7 +54,7 @@ constraints: $(VENV)/ready  ## Renew the pinned, hashed sets in constraints/
 	@$(BIN)/python constraints/renew.py
 
 clean:  ## Remove the environment and what the example and the benchmarks made
-	rm -rf $(VENV) $(EMULATOR) $(ZETASQL) $(OIDC) .venv-peers benchmarks/.work $(WORKSPACE)/.dagster $(WORKSPACE)/*.duckdb*
+	rm -rf $(VENV) $(EMULATOR) $(ZETASQL) $(OIDC) .venv-peers benchmarks/.work $(WORKSPACE)/.dagster $(WORKSPACE)/.segmentstream $(WORKSPACE)/*.duckdb*
 
 $(VENV)/ready: constraints/dev.txt constraints/uv.txt pyproject.toml
 	@python=$$(for name in $(PYTHON) python3.12 python3.13 python3 python; do \

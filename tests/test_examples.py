@@ -26,6 +26,8 @@ import pytest
 from dotenv import dotenv_values
 
 import segmentstream.dagster as dg
+from segmentstream._clients.local import LocalBroker
+from segmentstream._clients.process import using
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "workspace"
 SCRIPTS = Path(sys.executable).parent
@@ -56,7 +58,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             patch.setenv(variable, value or "")
         patch.chdir(workspace)
         patch.syspath_prepend(workspace)
-        with _only_for_now("pipeline", "seed"):
+        patch.setenv("AIRCRAFT_REGISTRY_URL", f"http://127.0.0.1:{_free_port()}")
+        with _only_for_now("pipeline", "registry", "seed"):
             defs = import_module("pipeline.definitions").defs
             import_module("seed").seed()
             _run(defs, "load_lookups")
@@ -65,6 +68,10 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for day in [*FIRST_DAYS[4:5], *ODD_DAYS]:
                 _run(defs, "load_flights", days=[day])
                 _run(defs, "update_reports", days=[day])
+            registry = import_module("registry")
+            with registry.running(), using(LocalBroker.from_environ(os.environ, start=workspace)):
+                registry.connect()
+                _run(defs, "update_aircraft")
     return workspace / "warehouse.duckdb"
 
 
@@ -72,6 +79,23 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def flights() -> Any:
     """The source's flights of the days that are loaded, read without the workspace's code."""
     return _flights_of([*FIRST_DAYS, *ODD_DAYS])
+
+
+@pytest.mark.slow
+def test_aircraft_come_through_a_connection_and_join_the_flights(
+    loaded: Path, flights: Any
+) -> None:
+    """The API's pages are in bronze, each aircraft once; gold counts the flights of each maker."""
+    planes = _read("planes.csv")
+    stored = _query(loaded, "SELECT count(*), count(DISTINCT tailnum) FROM bronze.aircraft")
+    assert stored == [(len(planes), len(planes))]
+
+    flown = flights.merge(planes[["tailnum", "manufacturer"]], on="tailnum")
+    expected = flown.groupby("manufacturer").agg(a=("tailnum", "nunique"), f=("tailnum", "size"))
+    assert len(expected) > 10
+    assert _query(
+        loaded, "SELECT manufacturer, aircraft, flights FROM gold.manufacturers ORDER BY 1"
+    ) == [(maker, row.a, row.f) for maker, row in expected.sort_index().iterrows()]
 
 
 @pytest.mark.slow
@@ -241,6 +265,7 @@ def test_the_command_line_tools_accept_the_workspace(workspace: Path, tmp_path: 
     _succeed(["dg", "check", "defs"], workspace, environ)
 
     assert {asset["asset_key"] for asset in definitions["assets"]} == {
+        "bronze/aircraft",
         "bronze/airlines",
         "bronze/airports",
         "bronze/flights",
@@ -248,11 +273,12 @@ def test_the_command_line_tools_accept_the_workspace(workspace: Path, tmp_path: 
         "gold/carriers_last_7_days",
         "gold/departures_and_weather",
         "gold/destinations",
+        "gold/manufacturers",
         "raw/weather",
         "silver/flights",
     }
     assert len(definitions["asset_checks"]) == 4
-    assert len(definitions["jobs"]) == 3
+    assert len(definitions["jobs"]) == 4
     assert len(definitions["schedules"]) == 2
     assert f"Validation successful for code location {LOCATION}." in validated
 
@@ -298,6 +324,8 @@ def test_the_demo_can_be_repeated(workspace: Path, tmp_path: Path) -> None:
     assert len(_flights_of(FIRST_DAYS[:3])) == len(first["silver.flights"])
     assert f"{len(first['silver.flights']):,}" in printed
     assert "10 checks passed." in printed
+    assert "aircraft_registry, account default" in printed
+    assert f"{len(_read('planes.csv')):,}" in printed
     assert "make dev" in printed
     assert "Warning" not in printed
     assert _all_rows(workspace / "warehouse.duckdb") == first
@@ -350,7 +378,9 @@ _STATUS = "query($run: ID!) { runOrError(runId: $run) { ... on Run { status } } 
 
 
 def _copy_example(directory: Path) -> Path:
-    made_by_use = shutil.ignore_patterns(".dagster", ".tmp*", "*.duckdb*", "__pycache__")
+    made_by_use = shutil.ignore_patterns(
+        ".dagster", ".segmentstream", ".tmp*", "*.duckdb*", "__pycache__"
+    )
     return shutil.copytree(EXAMPLE, directory / "workspace", ignore=made_by_use)
 
 
@@ -454,6 +484,7 @@ def _environ(tmp_path: Path) -> dict[str, str]:
         "HOME": str(tmp_path),
         "DAGSTER_HOME": str(home),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "AIRCRAFT_REGISTRY_URL": f"http://127.0.0.1:{_free_port()}",
     }
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import registry
 from dagster import (
     DagsterExecutionInterruptedError,
     DagsterInstance,
@@ -38,6 +39,14 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 class RunFailedError(Exception):
     """Says which run failed, and why."""
+
+
+FAILURES = (
+    RunFailedError,
+    SegmentStreamError,
+    FileNotFoundError,
+    registry.NotConnectedError,
+)
 
 
 @dataclass(kw_only=True)
@@ -84,10 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _prepare()
         console.print(f"Loading {len(days)} days of flights into {_place()}", soft_wrap=True)
         seed(only_if_missing=True)
-        written = _load(days, console)
+        with registry.running():
+            _connect(console)
+            written = _load(days, console)
         _show_tables(written, console)
         _show_carriers(console)
-    except (RunFailedError, SegmentStreamError, FileNotFoundError) as error:
+    except FAILURES as error:
         console.print(f"\nThe demo failed. {error}", style="red", markup=False, soft_wrap=True)
         return 1
     except (KeyboardInterrupt, DagsterExecutionInterruptedError):
@@ -114,6 +125,12 @@ def _prepare() -> None:
     shutil.copy(WORKSPACE / "instance.yaml", home / "dagster.yaml")
 
 
+def _connect(console: Console) -> None:
+    console.print(f"Connecting {registry.CONNECTION}, which is played on this machine")
+    for line in registry.connect().splitlines():
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
 def _load(days: Sequence[str], console: Console) -> Written:
     written = Written()
     with DagsterInstance.get() as instance:
@@ -126,6 +143,8 @@ def _load(days: Sequence[str], console: Console) -> Written:
             "dagster/asset_partition_range_end": days[-1],
         }
         written.add(_run("update_reports", instance, tags=all_days))
+        console.print(f"  the aircraft, from the API of {registry.CONNECTION}")
+        written.add(_run("update_aircraft", instance))
     return written
 
 

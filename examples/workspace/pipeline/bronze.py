@@ -9,6 +9,7 @@ from pipeline.partitions import daily
 from segmentstream import (
     WAREHOUSE_IO_MANAGER_KEY,
     external_table_asset,
+    get_connection,
     warehouse_asset_metadata,
 )
 
@@ -35,6 +36,17 @@ FLIGHTS = ibis.schema(
 AIRLINES = ibis.schema({"carrier": "string", "name": "string"})
 AIRPORTS = ibis.schema(
     {"faa": "string", "name": "string", "lat": "float64", "lon": "float64", "tzone": "string"}
+)
+
+AIRCRAFT = ibis.schema(
+    {
+        "tailnum": "string",
+        "year": "int64",
+        "manufacturer": "string",
+        "model": "string",
+        "engines": "int64",
+        "seats": "int64",
+    }
 )
 
 weather = external_table_asset(
@@ -84,3 +96,27 @@ def airlines() -> ir.Table:
 def airports() -> ir.Table:
     """The name and place of each airport in the United States."""
     return ibis.memtable(source.read_airports().select(AIRPORTS.names), schema=AIRPORTS)
+
+
+@dg.asset(
+    key=["bronze", "aircraft"],
+    io_manager_key=WAREHOUSE_IO_MANAGER_KEY,
+    group_name="bronze",
+    kinds={"ibis"},
+)
+def aircraft() -> ir.Table:
+    """Each aircraft in the registry, page by page from its API.
+
+    The registry wants a login: `segmentstream connect aircraft_registry`, once. The client sends
+    the token along and renews it.
+    """
+    rows: list[dict[str, object]] = []
+    with get_connection("aircraft_registry").client() as http:
+        page: str | None = "aircraft"
+        while page:
+            answer = http.get(page).raise_for_status().json()
+            rows += answer["items"]
+            page = answer["next"]
+    return ibis.memtable(
+        [{name: row[name] for name in AIRCRAFT.names} for row in rows], schema=AIRCRAFT
+    )

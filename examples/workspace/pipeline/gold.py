@@ -117,6 +117,27 @@ def destinations(flights: ir.Table, airports: ir.Table) -> ir.Table:
     )
 
 
+@dg.asset(
+    key=["gold", "manufacturers"],
+    ins={
+        "flights": dg.AssetIn(key=["silver", "flights"]),
+        "aircraft": dg.AssetIn(key=["bronze", "aircraft"]),
+    },
+    io_manager_key=WAREHOUSE_IO_MANAGER_KEY,
+    group_name="gold",
+    kinds={"ibis"},
+)
+def manufacturers(flights: ir.Table, aircraft: ir.Table) -> ir.Table:
+    """How the aircraft of each manufacturer did over all days loaded so far."""
+    flown = flights.join(aircraft, flights.tail_number == aircraft.tailnum)
+    return flown.group_by("manufacturer").agg(
+        aircraft=flown.tail_number.nunique(),
+        flights=flown.count(),
+        late_share=flown.is_late.mean(),
+        seats_flown=flown.seats.sum(),
+    )
+
+
 def _punctuality(flights: ir.Table, *by: str) -> ir.Table:
     return flights.group_by(*by).agg(
         flights=flights.count(),

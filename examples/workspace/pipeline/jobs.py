@@ -20,6 +20,11 @@ update_reports = dg.define_asset_job(
     selection=[gold.carriers_last_7_days, gold.carriers, gold.destinations],
     description="Sums the flights up: of the last seven days, and of all days.",
 )
+update_aircraft = dg.define_asset_job(
+    "update_aircraft",
+    selection=[bronze.aircraft, gold.manufacturers],
+    description="Asks the registry for all aircraft, and sums their flights up.",
+)
 
 load_flights_schedule = dg.build_schedule_from_partitioned_job(
     load_flights, hour_of_day=6, description="Loads the day before, at six in New York."

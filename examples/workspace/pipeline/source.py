@@ -39,6 +39,12 @@ def read_airports() -> pa.Table:
 
 
 @functools.cache
+def read_aircraft() -> pa.Table:
+    """Reads the aircraft; for the registry, whose API the workspace asks."""
+    return csv.read_csv(find_file("planes.csv"), convert_options=_CONVERSION)
+
+
+@functools.cache
 def read_weather() -> pa.Table:
     """Reads the hourly weather of the year."""
     weather = csv.read_csv(find_file("weather.csv"), convert_options=_CONVERSION)
