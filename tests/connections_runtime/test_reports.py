@@ -25,8 +25,8 @@
 | 21 | supabase/auth#2340 | tested: the state is the caller's, and nothing is added to it |
 | 22 | streamlit/streamlit#15589, Foundry376/Mailspring#2792 | tested for the exchange; the callback page waits |
 | 23 | better-auth/better-auth#11278 | tested |
-| 24 | agentjido/req_llm#811 | waits for the credential store: it is about its file |
-| 25 | anthropics/claude-code#76561 | waits for the credential store: it is about its file |
+| 24 | agentjido/req_llm#811 | tested in `credentials/test_sqlite.py` |
+| 25 | anthropics/claude-code#76561 | tested in `credentials/test_sqlite.py` |
 | 26 | mnfst/llm-gateway#2818 | waits for the credential store: it is about its key |
 """
 
