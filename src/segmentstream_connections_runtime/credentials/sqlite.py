@@ -167,7 +167,8 @@ def _make_folder_private(path: Path) -> None:
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     is_own = all(
-        entry.name == ".gitignore" or entry.name.startswith(path.name) for entry in folder.iterdir()
+        each.name in {".gitignore", path.name} or each.name.startswith(f"{path.name}-")
+        for each in folder.iterdir()
     )
     if sys.platform != "win32":
         found = folder.stat()
