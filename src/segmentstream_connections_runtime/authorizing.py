@@ -183,10 +183,12 @@ class Authorizer:
             held = await self._custody.credential(key, account)
             if held is None or held.record.state is State.DISCONNECTED:
                 raise ServiceError(Code.CREDENTIAL_NOT_FOUND)
+            newest = self._storing.unsaved(key, account) or held.record
             try:
-                return await self._revoke(connection, held.record)
+                return await self._revoke(connection, newest)
             finally:
                 await self._wipe(held)
+                self._storing.drop(key, account)
         finally:
             await off_loop(hold.release)
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from segmentstream_connections_runtime.credentials.base import GenerationMovedError, Hold
@@ -20,7 +21,9 @@ from segmentstream_connections_runtime.oauth import Granted
 
 TRIES = 3
 HOLD_SECONDS = 60.0
+_FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 30.0
+_CLOSING_BACKOFF_SECONDS = 0.1
 
 _log = logging.getLogger("segmentstream.connections")
 
@@ -38,22 +41,42 @@ class Live:
     is_persisted: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Unsaved:
+    """Is a credential that waits for the store, what was there before it, and what holds it."""
+
+    new: Credential
+    over: Held[Credential] | None
+    hold: Hold
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return (self.new.connection, self.new.account)
+
+
 class TokenStoring:
     """Stores new tokens, and keeps those that the store has not taken yet."""
 
     def __init__(self, custody: Custody, *, chance: Callable[[], float] = random.random) -> None:
         self._custody = custody
         self._chance = chance
-        self._unsaved: dict[tuple[str, str], Credential] = {}
+        self._unsaved: dict[tuple[str, str], _Unsaved] = {}
         self._saving: set[asyncio.Task[None]] = set()
+        self._is_closing = asyncio.Event()
 
     def unsaved(self, connection: str, account: str) -> Credential | None:
         """Gives a credential whose newest tokens wait for the store."""
-        return self._unsaved.get((connection, account))
+        unsaved = self._unsaved.get((connection, account))
+        return None if unsaved is None else unsaved.new
+
+    def drop(self, connection: str, account: str) -> None:
+        """Stops waiting for the store, since a person has ended the credential."""
+        self._unsaved.pop((connection, account), None)
 
     async def release(self, connection: str, account: str, hold: Hold) -> None:
         """Lets a credential go, unless its newest tokens wait for the store."""
-        if (connection, account) not in self._unsaved:
+        unsaved = self._unsaved.get((connection, account))
+        if unsaved is None or unsaved.hold is not hold:
             await off_loop(hold.release)
 
     async def saved(self, new: Credential, *, over: Held[Credential] | None, hold: Hold) -> Live:
@@ -67,7 +90,9 @@ class TokenStoring:
             over: What was there before they were asked for.
             hold: What holds it.
         """
-        place = (new.connection, new.account)
+        unsaved = _Unsaved(new=new, over=over, hold=hold)
+        # A hold that was lost let somebody else have it: what waits is no longer the newest.
+        self.drop(*unsaved.place)
         try:
             return Live(credential=usable(await self._stored(new, over)))
         except ServiceError as error:
@@ -75,16 +100,17 @@ class TokenStoring:
                 raise
         _log.error(
             "new tokens could not be stored and are kept in memory",
-            extra={"fields": {"credential": "/".join(place)}},
+            extra={"fields": {"credential": "/".join(unsaved.place)}},
         )
-        self._unsaved[place] = new
-        task = asyncio.create_task(self._save_later(new, over, hold))
+        self._unsaved[unsaved.place] = unsaved
+        task = asyncio.create_task(self._save_later(unsaved))
         self._saving.add(task)
         task.add_done_callback(self._saving.discard)
         return Live(credential=new, is_persisted=False)
 
     async def close(self, *, seconds: float) -> None:
         """Goes on trying for a while, then gives up what the store did not take."""
+        self._is_closing.set()
         if self._saving:
             _, late = await asyncio.wait(self._saving, timeout=seconds)
             for task in late:
@@ -96,25 +122,39 @@ class TokenStoring:
                 extra={"fields": {"credentials": sorted("/".join(p) for p in self._unsaved)}},
             )
 
-    async def _save_later(self, new: Credential, over: Held[Credential] | None, hold: Hold) -> None:
-        place = (new.connection, new.account)
-        seconds = 0.5
+    async def _save_later(self, unsaved: _Unsaved) -> None:
+        seconds = _FIRST_BACKOFF_SECONDS
         try:
-            while place in self._unsaved:
-                await asyncio.sleep(seconds * (0.5 + self._chance() / 2))
+            while self._is_newest(unsaved):
+                await self._pause(seconds * (0.5 + self._chance() / 2))
                 seconds = min(seconds * 2, _LONGEST_BACKOFF_SECONDS)
-                try:
-                    await self._stored(new, over)
-                except ServiceError as error:
-                    if error.code is Code.STORE_UNAVAILABLE:
-                        continue
-                del self._unsaved[place]
-            _log.warning(
-                "tokens that were kept in memory are settled",
-                extra={"fields": {"credential": "/".join(place)}},
-            )
+                if self._is_newest(unsaved):
+                    await self._try_again(unsaved)
         finally:
-            await off_loop(hold.release)
+            await off_loop(unsaved.hold.release)
+
+    async def _try_again(self, unsaved: _Unsaved) -> None:
+        try:
+            await self._stored(unsaved.new, unsaved.over)
+        except ServiceError as error:
+            if error.code is Code.STORE_UNAVAILABLE:
+                return
+        if self._is_newest(unsaved):
+            self.drop(*unsaved.place)
+        _log.warning(
+            "tokens that were kept in memory are settled",
+            extra={"fields": {"credential": "/".join(unsaved.place)}},
+        )
+
+    def _is_newest(self, unsaved: _Unsaved) -> bool:
+        return self._unsaved.get(unsaved.place) is unsaved
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits for so long; once the process ends, hardly at all."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_closing.wait()
+                await asyncio.sleep(_CLOSING_BACKOFF_SECONDS)
 
     async def _stored(self, new: Credential, over: Held[Credential] | None) -> Credential:
         """Stores new tokens, and gives what is stored: those, or what somebody put there instead.

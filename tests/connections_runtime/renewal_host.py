@@ -4,7 +4,8 @@
 
 CONNECTION is a JSON object of the fields of the connection `it`; everything else comes from the
 variables of the service. It serves commands on its standard input, a JSON object a line, and
-answers each with one.
+answers each with one. `ahead` puts the clock forward, and `backoff` says how long a pair waits that
+the store did not take.
 
 With `forks` each command is carried out by a process of its own, a fork of this one, which has
 imported everything: `kill_at` kills it at that step, `kill_after` once so many seconds have
@@ -27,6 +28,7 @@ from typing import Any
 import httpx
 
 from segmentstream.connections import OAuth2Connection, secret_ref
+from segmentstream_connections_runtime import storing
 from segmentstream_connections_runtime.composition import keys_of, provider_client
 from segmentstream_connections_runtime.credentials.base import CredentialStore, Hold, Record
 from segmentstream_connections_runtime.credentials.registry import open_store
@@ -239,8 +241,9 @@ async def serve(connection: OAuth2Connection) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
         command = json.loads(line)
         clock.ahead = command.get("ahead", clock.ahead)
+        storing._FIRST_BACKOFF_SECONDS = command.get("backoff", storing._FIRST_BACKOFF_SECONDS)
         print(json.dumps(await carried_out(durable, command)), flush=True)
-    await durable.close(seconds=0)
+    await durable.close(seconds=1)
     await provider.close()
 
 

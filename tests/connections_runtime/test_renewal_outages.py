@@ -87,16 +87,25 @@ def place_in_postgres(
         yield rotation.place(tmp_path, url, authority_file)
 
 
+@pytest.fixture
+def stored_in_postgres(place_in_postgres: Place, postgres: Postgres) -> tuple[Place, Outage]:
+    """A credential in Postgres, and how that goes away."""
+    if not isinstance(postgres, OwnPostgres):
+        pytest.skip(f"stops the server, so {URL_VARIABLE} must not name it")
+    return place_in_postgres, Crashed(postgres=postgres)
+
+
+@pytest.fixture
+def stored_in_sqlite(place: Place, file: Path) -> tuple[Place, Outage]:
+    """A credential in SQLite, and how that goes away."""
+    return place, Unmounted(file=file)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def stored(request: pytest.FixtureRequest) -> tuple[Place, Outage]:
     """A credential in either store, and how that store goes away."""
-    if request.param == "sqlite":
-        file: Path = request.getfixturevalue("file")
-        return request.getfixturevalue("place"), Unmounted(file=file)
-    postgres = request.getfixturevalue("postgres")
-    if not isinstance(postgres, OwnPostgres):
-        pytest.skip(f"stops the server, so {URL_VARIABLE} must not name it")
-    return request.getfixturevalue("place_in_postgres"), Crashed(postgres=postgres)
+    found: tuple[Place, Outage] = request.getfixturevalue(f"stored_in_{request.param}")
+    return found
 
 
 def wait_until(host: Host, **wanted: Any) -> None:
@@ -131,6 +140,54 @@ def test_tokens_outlive_an_outage(stored: tuple[Place, Outage], rotation: Rotati
         [renewed] = other.access(is_forced=True)
         assert renewed == {"number": 3, "token": "access-3", "is_persisted": True}
     assert rotation.refreshes == 2
+
+
+def unsaved_pair(place: Place, outage: Outage, rotation: Rotation, host: Host) -> None:
+    """Leaves the second pair of a credential in memory for an hour, though the store is back."""
+    rotation.connect(host)
+    answer = rotation.in_flight(host, want={"is_forced": True}, backoff=3600)
+    outage.begin()
+    try:
+        answer.set()
+        assert host.answer() == [{"number": 2, "token": "access-2", "is_persisted": False}]
+    finally:
+        outage.end()
+
+
+def test_tokens_are_stored_before_the_end(stored: tuple[Place, Outage], rotation: Rotation) -> None:
+    """A process that ends tries once more to store what it keeps, whenever it would have tried."""
+    place, outage = stored
+    with place.host() as host, place.host() as other:
+        unsaved_pair(place, outage, rotation, host)
+        assert host.process.stdin
+        host.process.stdin.close()
+        host.process.wait(PATIENCE)
+        assert other.access() == [{"number": 2, "token": "access-2", "is_persisted": True}]
+
+
+def test_a_newer_grant_takes_the_place_of_an_unsaved_pair(
+    stored_in_postgres: tuple[Place, Outage], rotation: Rotation
+) -> None:
+    """A process that lost its hold in the outage stores what a person authorizes, and lets it go."""
+    place, outage = stored_in_postgres
+    with place.host() as host, place.host() as other:
+        unsaved_pair(place, outage, rotation, host)
+        rotation.connect(host)
+        newest = {"number": 2, "token": "access-3", "is_persisted": True}
+        assert host.access() == other.access() == [newest]
+        assert other.access(is_forced=True)[0]["token"] == "access-4"
+
+
+def test_who_disconnects_ends_an_unsaved_pair(
+    stored_in_postgres: tuple[Place, Outage], rotation: Rotation
+) -> None:
+    """The provider hears of the newest tokens, and they are given to nobody any more."""
+    place, outage = stored_in_postgres
+    with place.host() as host:
+        unsaved_pair(place, outage, rotation, host)
+        assert host.ask("disconnect") == {"was_revoked": True}
+        assert rotation.revoked == ["refresh-2"]
+        assert host.access()[0]["error"] == "credential_not_found"
 
 
 @pytest.mark.slow
