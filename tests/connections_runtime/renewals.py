@@ -196,9 +196,14 @@ class Rotation:
         answer: dict[str, Any] = done.get("answer", done)
         return answer
 
+    def gate_next(self) -> Gate:
+        """Lets the next answer wait."""
+        self._gate = gate = Gate()
+        return gate
+
     def in_flight(self, host: Host, do: str = "access", **more: Any) -> threading.Event:
         """Sends a command, waits until the provider has decided, and gives what it waits for."""
-        gate = self._gate = Gate()
+        gate = self.gate_next()
         host.send(do, **more)
         assert gate.is_reached.wait(PATIENCE)
         return gate.is_open
