@@ -86,15 +86,13 @@ class Workspace:
                 process.kill()
                 following.join()
 
-    def connect(self, server: OidcServer, key: str, *arguments: str) -> Login:
+    def connect(self, server: OidcServer, key: str, *arguments: str) -> None:
         """Logs in, with a person who says yes to everything."""
-        with self.connecting(key, "--no-browser", "--port=0", *arguments) as login:
-            browser = Browser(server)
-            page = browser.get(login.url())
-            assert "is connected" in page.text, page.text
-            login.end()
-            assert login.process.returncode == 0, login.said
-            return login
+        with self.connecting(key, "--no-browser", "--paste", *arguments) as login:
+            assert login.process.stdin is not None
+            login.process.stdin.write(Browser(server).callback(login.url()) + "\n")
+            login.process.stdin.close()
+            assert login.end() == 0, login.said
 
 
 @dataclass(slots=True, kw_only=True)

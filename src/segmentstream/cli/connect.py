@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from segmentstream.cli.exits import Exit, Output, command_work, exit_table
-from segmentstream.cli.loopback import HOSTS
 
 DEFAULT_PORT = 8737
+HOSTS = ("127.0.0.1", "localhost")  # what the loopback server can be called
 
 
 def _variables(

@@ -9,8 +9,6 @@ import asyncio
 import time
 from http import HTTPStatus
 
-import httpx
-
 from segmentstream.cli import telling
 from segmentstream.cli.exits import CommandError, Exit, Output, of_service
 from segmentstream.cli.telling import NOTHING
@@ -18,8 +16,6 @@ from segmentstream.cli.workspace import Workspace, opened
 from segmentstream_connections_runtime.durable import LiveAccess, Status
 from segmentstream_connections_runtime.errors import Code, ServiceError
 from segmentstream_connections_runtime.freshness import Want
-from segmentstream_connections_runtime.settings import ServiceSettings
-from segmentstream_connections_runtime.transport import make_client, what_failed
 
 _COLUMNS = ("CONNECTION", "ACCOUNT", "STATE", "NOT GRANTED", "RENEWAL", "LAST FAILURE")
 # After these nothing was wiped; after all others of `disconnect` it was.
@@ -78,7 +74,7 @@ def test(workspace: Workspace, output: Output, key: str, account: str, path: str
         async with opened(workspace) as opened_one:
             opened_one.connection(key)
             access = await opened_one.connections.access(key, account=account, want=Want())
-            return access, None if path is None else await _status_of(workspace, access, path)
+            return access, None if path is None else await _asked(workspace, access, path)
 
     access, status = asyncio.run(work())
     until = None if access.expires_at is None else telling.moment(access.expires_at)
@@ -157,34 +153,10 @@ def forget(workspace: Workspace, output: Output, key: str, account: str) -> Exit
     return Exit.OK
 
 
-async def _status_of(workspace: Workspace, access: LiveAccess, path: str) -> int:
-    if access.base_url is None:
-        raise CommandError(
-            "The connection declares no api_base_url to make a request to.",
-            "Declare it, or leave --request out.",
-            exit_code=Exit.USAGE,
-            code="no_api_base_url",
-        )
-    # What is appended after a slash cannot lead to another host.
-    url = f"{access.base_url.rstrip('/')}/{path.lstrip('/')}"
-    settings = ServiceSettings.from_environ(workspace.environ)
-    client = make_client(
-        seconds=settings.provider_seconds,
-        allows_private=settings.allows_private_providers,
-        ca_file=settings.ca_file,
-    )
-    headers = {access.header: f"{access.scheme} {access.access_token}".strip(), "Accept": "*/*"}
-    try:
-        async with client, client.stream("GET", url, headers=headers) as answer:
-            return answer.status_code
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        failed = what_failed(error) if isinstance(error, httpx.HTTPError) else "It is no path."
-        raise CommandError(
-            f"There is a token, but GET {path} got no answer. {failed}",
-            "Check the path, and the connection's api_base_url.",
-            exit_code=Exit.LATER,
-            code="api_unavailable",
-        ) from None
+async def _asked(workspace: Workspace, access: LiveAccess, path: str) -> int:
+    from segmentstream.cli.requesting import status_of  # noqa: PLC0415 - seldom wanted, and slow
+
+    return await status_of(workspace, access, path)
 
 
 def _state(status: Status) -> str:

@@ -34,7 +34,6 @@ _ADDRESSES = {
     "127.0.0.1": [(socket.AF_INET, "127.0.0.1")],
     "localhost": [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")],
 }
-HOSTS = tuple(_ADDRESSES)
 
 
 class AddressTakenError(Exception):
