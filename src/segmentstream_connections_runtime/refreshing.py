@@ -103,7 +103,12 @@ class Refresher:
                 if self._freshness.serves(connection, held.record, want):
                     return Live(credential=held.record)
                 is_mine = place not in self._under_way
-            live = await _result(self._begun(connection, account, want))
+            try:
+                live = await _result(self._begun(connection, account, want))
+            except ServiceError:
+                if (enough := await self._enough(place, want)) is None:
+                    raise
+                return enough
             # What was begun for others may have found that there was nothing to renew.
             if is_mine or live.credential.number != want.rejected:
                 return live
@@ -135,6 +140,14 @@ class Refresher:
             task.add_done_callback(over)
         return self._under_way[place]
 
+    async def _enough(self, place: tuple[str, str], want: Want) -> Live | None:
+        """Gives the old tokens where they still do, whatever it was for that new ones failed."""
+        held = await self._custody.credential(*place)
+        if held is None or held.record.state is State.REAUTHORIZE:
+            return None
+        is_enough = self._freshness.outlives(held.record, want)
+        return Live(credential=held.record) if is_enough else None
+
     def _unsaved(self, connection: OAuth2Connection, unsaved: Credential, want: Want) -> Live:
         is_enough = self._freshness.outlives(unsaved, want)
         if is_enough or self._freshness.serves(connection, unsaved, want):
@@ -156,10 +169,9 @@ class Refresher:
                     held = await self._after_lease(held)
                 if self._freshness.serves(connection, held.record, want):
                     return Live(credential=held.record)
-                if (early := self._early_answer(held.record, want)) is not None:
-                    return early
+                self._refuse_early(held.record, want)
                 with suppress(GenerationMovedError):  # somebody wrote who did not hold it
-                    return await self._renew(connection, held, want, hold)
+                    return await self._renew(connection, held, hold)
             raise ServiceError(Code.STORE_UNAVAILABLE, "Others keep changing the record.")
         finally:
             await self._storing.release(*place, hold)
@@ -184,28 +196,24 @@ class Refresher:
             held = found(await self._custody.credential(*place))
         return held
 
-    def _early_answer(self, credential: Credential, want: Want) -> Live | None:
-        """Answers without a request while a failure cools down, or where none can help."""
+    def _refuse_early(self, credential: Credential, want: Want) -> None:
+        """Refuses without a request while a failure cools down, or where none can help."""
         tokens = credential.tokens
         if tokens is None or tokens.refresh_token is None:
-            if self._freshness.outlives(credential, want):
-                return Live(credential=credential)
             raise ServiceError(Code.REAUTHORIZATION_REQUIRED, NOTHING_TO_REFRESH)
         failure = credential.failure
         if failure is None or want.is_forced:
-            return None
+            return
         left = failure.retry_at - self._now()
         if not 0 < left <= _LONGEST_RETRY_AFTER_SECONDS * 1.5:  # the clock was put back
-            return None
-        if self._freshness.outlives(credential, want):
-            return Live(credential=credential)
+            return
         raise ServiceError(Code(failure.code), failure.detail, retry_after_seconds=int(left) + 1)
 
     async def _renew(
-        self, connection: OAuth2Connection, held: Held[Credential], want: Want, hold: Hold
+        self, connection: OAuth2Connection, held: Held[Credential], hold: Hold
     ) -> Live:
         old = held.record
-        assert old.tokens is not None  # noqa: S101 - `_early_answer` has looked
+        assert old.tokens is not None  # noqa: S101 - `_refuse_early` has looked
         assert old.tokens.refresh_token is not None  # noqa: S101
         refresh_token = old.tokens.refresh_token
         intent = Intent(started_at=self._now(), refresh_token_sha256=_digest(refresh_token))
@@ -214,7 +222,7 @@ class Refresher:
         try:
             granted, asked_at = await self._asked(connection, old, refresh_token)
         except _RefusedError as refused:
-            return await self._failed(begun, refused, want)
+            return await self._failed(begun, refused)
         new = replace(
             old,
             state=State.CONNECTED,
@@ -251,7 +259,7 @@ class Refresher:
             await asyncio.sleep(0.2 + 0.3 * self._chance())
         raise AssertionError  # the last try returned or raised
 
-    async def _failed(self, begun: Held[Credential], refused: _RefusedError, want: Want) -> Live:
+    async def _failed(self, begun: Held[Credential], refused: _RefusedError) -> Live:
         error, old = refused.error, begun.record
         if error.code is Code.REAUTHORIZATION_REQUIRED:
             # Perhaps because somebody else was first, who did not hold the credential.
@@ -271,8 +279,6 @@ class Refresher:
             old, failure=self._failure(old, error), intent=_ended(old, refused, self._now())
         )
         await self._noted(failed, expected=begun.generation)
-        if self._freshness.outlives(old, want):
-            return Live(credential=old)
         raise error
 
     def _failure(self, old: Credential, error: ServiceError) -> Failure:

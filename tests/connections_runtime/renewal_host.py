@@ -153,12 +153,9 @@ async def carried_out(durable: DurableConnections, command: Mapping[str, Any]) -
     """Carries out a command."""
     match command["do"]:
         case "access":
-            want = Want(**command.get("want", {}))
-            return list(
-                await asyncio.gather(
-                    *(outcome(access(durable, want)) for _ in range(command.get("callers", 1)))
-                )
-            )
+            wants = command.get("wants") or [command.get("want", {})] * command.get("callers", 1)
+            calls = [outcome(access(durable, Want(**want))) for want in wants]
+            return list(await asyncio.gather(*calls))
         case "look":
             return await outcome(look(durable))
         case "recover":

@@ -159,12 +159,14 @@ class Rotation:
     Attributes:
         provider: The provider at which it does so.
         replays: Whether the last spent refresh token brings the same successors again.
+        is_down: Whether it refreshes nothing and says so.
         refreshes: How many were asked for.
         revoked: The tokens that were revoked.
     """
 
     provider: Provider
     replays: bool = False
+    is_down: bool = False
     refreshes: int = 0
     revoked: list[str] = field(default_factory=list)
     _issued: int = 0
@@ -221,7 +223,9 @@ class Rotation:
         brought = conversation.request.form["refresh_token"]
         with self._lock:
             self.refreshes += 1
-            if brought == self._live:
+            if self.is_down:
+                answer = response("", status="503 Service Unavailable")
+            elif brought == self._live:
                 self._spent = brought
                 answer = self._next()
             elif self.replays and brought == self._spent:

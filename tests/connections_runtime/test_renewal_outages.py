@@ -239,6 +239,45 @@ def wait_for_hold(postgres: Postgres, url: str) -> None:
         assert time.monotonic() < ends
 
 
+# While the old token is still good
+
+
+LATE = 3400  # a token that lives for 3600 seconds is renewed from 3300 on
+
+
+def test_who_needs_no_new_token_does_without(place: Place, rotation: Rotation) -> None:
+    """Callers who share a renewal that fails for one of them get the old token where it does."""
+    with place.host() as host:
+        rotation.connect(host)
+        rotation.is_down = True
+        wants = [{"is_forced": True}, {}, {"rejected": 1}, {"min_ttl_seconds": 900}]
+        forced, plain, rejected, long = host.ask("access", ahead=LATE, wants=wants)
+        assert plain["token"] == "access-1"
+        assert {each["error"] for each in (forced, rejected, long)} == {
+            "oauth_provider_unavailable"
+        }
+    assert rotation.refreshes == 1
+
+
+def test_a_store_that_takes_nothing_leaves_the_old_token(
+    place: Place, file: Path, rotation: Rotation
+) -> None:
+    """What cannot be written down is not begun, and the token is used for as long as it lives."""
+    import sqlite3
+
+    with place.host() as host:
+        rotation.connect(host)
+        with sqlite3.connect(file) as full:
+            full.execute(
+                "CREATE TRIGGER full BEFORE UPDATE ON segmentstream_credentials"
+                " BEGIN SELECT RAISE(ABORT, 'full'); END"
+            )
+        full.close()
+        assert host.access(ahead=LATE)[0]["token"] == "access-1"
+        assert host.access(ahead=3600)[0]["error"] == UNAVAILABLE
+    assert rotation.refreshes == 0
+
+
 # Persons, and keys, in the middle of a renewal
 
 
