@@ -34,6 +34,7 @@ def run(code: str, folder: Path, variables: Mapping[str, str] | None = None) -> 
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # also nothing that ends the interpreter in disorder
     return done.stdout
 
 

@@ -137,7 +137,7 @@ class LocalBroker:
         asyncio.run_coroutine_threadsafe(self._closed(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        loop.close()
+        loop.close()  # and its pool of threads
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._starting:
@@ -152,7 +152,6 @@ class LocalBroker:
     async def _closed(self) -> None:
         await self._durable.close(seconds=_CLOSING_SECONDS)
         await self._provider.close()
-        await asyncio.get_running_loop().shutdown_default_executor()
 
 
 def _access(live: LiveAccess) -> Access:
