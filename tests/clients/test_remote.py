@@ -227,7 +227,16 @@ def test_an_answer_of_another_form_is_refused(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{", b"[" * 100_000, b" " * 300_000, b"\xff", b'"the-token"']
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        json.dumps(ANSWER).encode() + b" " * 300_000,
+        b"\xff",
+        b'"the-token"',
+    ],
 )
 def test_what_cannot_be_read_is_refused(
     service: Service, broker: ServiceBroker, body: bytes

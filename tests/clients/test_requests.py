@@ -417,7 +417,8 @@ def test_options_of_httpx_reach_it(provider: FakeProvider, connection: Connectio
 def test_proxies_of_the_surroundings_are_not_used(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A variable that names a proxy takes no request there; the option does."""
+    """Variables that name a proxy or certificates change nothing; the option does."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "")
     with connection.client() as http:

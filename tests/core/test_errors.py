@@ -5,7 +5,11 @@ import pickle
 import re
 
 from segmentstream._core import errors
-from segmentstream._core.errors import SegmentStreamError, WarehouseConnectionError
+from segmentstream._core.errors import (
+    ReauthorizationRequiredError,
+    SegmentStreamError,
+    WarehouseConnectionError,
+)
 
 
 def tree() -> list[type[SegmentStreamError]]:
@@ -46,3 +50,10 @@ def test_errors_survive_the_way_between_processes() -> None:
     """An error of two parts can be pickled, as an executor does, and keeps its text."""
     error = pickle.loads(pickle.dumps(SegmentStreamError("a.", "b.")))
     assert str(error) == "a. b."
+
+
+def test_facts_survive_the_way_between_processes() -> None:
+    """What an error of a connection knows is there after the way, too."""
+    told = ReauthorizationRequiredError("a.", "b.", connection="ads", code="oauth_rate_limited")
+    told.retry_after_seconds = 30
+    assert vars(pickle.loads(pickle.dumps(told))) == vars(told)

@@ -60,6 +60,7 @@ def test_a_person_is_asked_and_may_say_no() -> None:
         {"client_id": "another"},
         {"redirect_uri": "https://attacker.example/callback"},
         {"redirect_uri": "http://127.0.0.1@attacker.example/callback"},
+        {"redirect_uri": "http://attacker.example@127.0.0.1:8765/callback"},
         {"redirect_uri": "http://127.0.0.1:8765/callback#fragment"},
         {"redirect_uri": "http://["},
         {"redirect_uri": None},

@@ -36,7 +36,9 @@ def refusal(
         )
     if retryable:
         after = "" if retry_after_seconds is None else f" in {retry_after_seconds} seconds"
-        remedy = f"Try again{after or ' later'}; `segmentstream connections` shows its state."
+        remedy = (
+            f"Try again{after or ' later'}; `segmentstream connections show {key}` tells its state."
+        )
     else:
         remedy = "Correct what it says; `segmentstream doctor` checks the rest."
     return ConnectionAccessError(
