@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,21 @@ def test_every_rule_has_its_row(number: int) -> None:
     """The ten rules of renewal each name their tests."""
     [row] = re.findall(rf"^\| {number}\. .*$", PAGE.read_text(), re.MULTILINE)
     assert row.count("`") >= 2
+
+
+def test_the_asset_and_its_test_work_as_they_stand_there(tmp_path: Path) -> None:
+    """Copied from the page into three files, they are an asset and a test of it that passes."""
+    asset, tests = (
+        re.search(rf"^## {title}\n\n```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+        for title in ("In pipelines", "Test assets without an account")
+    )
+    assert asset
+    assert tests
+    plugin, test = tests.group(1).split("# test_deals.py\n")
+    (tmp_path / "deals_asset.py").write_text(asset.group(1))
+    (tmp_path / "conftest.py").write_text(plugin)
+    (tmp_path / "test_deals.py").write_text("from deals_asset import deals\n" + test)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_deals.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
