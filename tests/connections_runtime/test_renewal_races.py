@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,8 +12,12 @@ import pytest
 
 from connections_runtime.authority import Authority
 from connections_runtime.oidc_server import OidcServer, missing, running_oidc_server
-from connections_runtime.renewals import Place, authorize, place_at
+from connections_runtime.provider import Provider
+from connections_runtime.renewal_host import Clock, connection_of, durable_of
+from connections_runtime.renewals import Place, Rotation, authorize, place_at
 from postgres import Postgres
+from segmentstream_connections_runtime.credentials.records import Credential, State, Tokens
+from segmentstream_connections_runtime.freshness import Want
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -117,3 +122,51 @@ def test_a_clock_that_jumps_costs_one_refresh(place: Place, server: OidcServer, 
             assert len(set(tokens)) == 1
             counts.append(server.refreshes() - before)
         assert counts == [0, 1, 1]
+
+
+def test_many_credentials_are_renewed_at_once(
+    provider: Provider, postgres: Postgres, tmp_path: Path, authority_file: Path
+) -> None:
+    """More credentials than a process may hold connections for are due, and each is renewed."""
+    number = 60
+    with postgres.database() as url:
+        place = Rotation(provider=provider).place(
+            tmp_path, url, authority_file, refresh_url=provider.url("good")
+        )
+        accounts = [f"account-{each}" for each in range(number)]
+
+        async def renewed() -> list[int]:
+            declared = connection_of(place.connection)
+            durable, client = durable_of(declared, place.environ, clock=Clock())
+            for account in accounts:
+                await durable.custody.keep(expired(account), expected=0)
+            async with asyncio.TaskGroup() as group:
+                calls = [
+                    group.create_task(durable.access("it", account=account, want=Want()))
+                    for account in accounts
+                ]
+            await durable.close()
+            await client.close()
+            return [call.result().number for call in calls]
+
+        assert asyncio.run(renewed()) == [2] * number
+    assert len(provider.requests) == number
+
+
+def expired(account: str) -> Credential:
+    """A credential whose token has expired."""
+    return Credential(
+        connection="it",
+        account=account,
+        state=State.CONNECTED,
+        number=1,
+        tokens=Tokens(
+            access_token="old",
+            refresh_token="old",
+            scopes=(),
+            missing_scopes=(),
+            obtained_at=0,
+            expires_at=1,
+        ),
+        granted_at=0,
+    )

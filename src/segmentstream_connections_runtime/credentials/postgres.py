@@ -65,7 +65,10 @@ class PostgresServer:
     def make_engine(self) -> sa.Engine:
         """As `Database.make_engine`."""
         return self._make_engine(
-            pool_size=_CONNECTIONS, max_overflow=0, isolation_level="AUTOCOMMIT"
+            pool_size=_CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=_WAIT_SECONDS,
+            isolation_level="AUTOCOMMIT",
         )
 
     def begin_creating(self, connection: sa.Connection) -> None:
@@ -82,8 +85,14 @@ class PostgresServer:
         with self._making:
             if self._holding is None:
                 # Apart from the others, which whoever holds a name goes on to need.
-                self._holding = self._make_engine(pool_size=1, max_overflow=_HOLDS - 1)
-        connection = self._holding.connect()
+                self._holding = self._make_engine(
+                    pool_size=1, max_overflow=_HOLDS - 1, pool_timeout=0
+                )
+        try:
+            connection = self._holding.connect()
+        except sa.exc.TimeoutError:
+            # Each of them holds something. Waiting here would keep a thread from whoever goes on.
+            return None
         try:
             if connection.scalar(sa.select(sa.func.pg_try_advisory_xact_lock(_key("hold", name)))):
                 return _TransactionHold(connection)
@@ -116,7 +125,6 @@ class PostgresServer:
             )
             return sa.create_engine(
                 url,
-                pool_timeout=_WAIT_SECONDS,
                 pool_pre_ping=True,
                 hide_parameters=True,
                 **options,
