@@ -165,8 +165,8 @@ def test_declarations_that_fail_are_told(workspace: Workspace) -> None:
 
 def test_a_variable_that_cannot_work_is_told(workspace: Workspace) -> None:
     """Settings that are refused are a finding like others."""
-    told = without_redirect(problems(workspace, SEGMENTSTREAM_WORKSPACE="No Name"))
-    assert "SEGMENTSTREAM_WORKSPACE" in told["variables"]
+    told = without_redirect(problems(workspace, SEGMENTSTREAM_WORKSPACE_NAME="No Name"))
+    assert "SEGMENTSTREAM_WORKSPACE_NAME" in told["variables"]
 
 
 def test_hosts_with_variables_are_asked_once_they_are_known(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -119,6 +120,13 @@ def test_help_lists_the_exit_codes(arguments: list[str]) -> None:
     assert told.exit_code == 0
     for code, meaning in MEANINGS.items():
         assert f"{code.value:>3}  {meaning}" in told.stdout
+
+
+def test_the_page_lists_the_exit_codes() -> None:
+    """The documentation has the table of the code."""
+    page = (Path(__file__).parents[2] / "docs/connections.md").read_text()
+    lines = [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
+    assert "\n".join(lines) in page
 
 
 def test_help_loads_nothing() -> None:
