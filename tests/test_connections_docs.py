@@ -42,7 +42,9 @@ def test_every_rule_has_its_row(number: int) -> None:
 def test_the_asset_and_its_test_work_as_they_stand_there(tmp_path: Path) -> None:
     """Copied from the page into three files, they are an asset and a test of it that passes."""
     asset, tests = (
-        re.search(rf"^## {title}\n\n```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+        re.search(
+            rf"^## {title}\n\n```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+        )
         for title in ("In pipelines", "Test assets without an account")
     )
     assert asset

@@ -2,9 +2,9 @@
 
 | No | Here |
 |---|---|
-| P1, P2 | one refresh in flight: here and in test_reports (10); across processes: credential store |
+| P1, P2 | one refresh in flight: here and in test_reports (10); across processes in test_renewal_races |
 | P3 | here |
-| P4 | waits for the credential store: nothing is stored yet |
+| P4 | test_renewal_rules (rule 4), test_renewal_outages |
 | P5 | here |
 | P6, P7 | here |
 | P8 | the reader hands declared fields on: test_reports (17) |

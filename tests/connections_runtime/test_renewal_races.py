@@ -51,7 +51,7 @@ def only(answers: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_everybody_at_once_makes_one_refresh(place: Place, server: OidcServer) -> None:
+def test_report_10_everybody_at_once_makes_one_refresh(place: Place, server: OidcServer) -> None:
     """Twenty callers in each of four processes get the same new token for one refresh.
 
     https://github.com/HQBase/hqbase/issues/41: there the second refresh revoked the grant.
@@ -94,7 +94,9 @@ def test_a_storm_of_refused_tokens_makes_one_refresh(place: Place, server: OidcS
         assert server.refreshes() == before + 1
 
 
-def test_who_holds_an_old_token_gets_that_of_a_sibling(place: Place, server: OidcServer) -> None:
+def test_report_11_who_holds_an_old_token_gets_that_of_a_sibling(
+    place: Place, server: OidcServer
+) -> None:
     """A worker whose token was replaced elsewhere reads the new one, without a refresh of its own.
 
     https://github.com/airbytehq/airbyte/issues/82783: there it went on with its snapshot.

@@ -10,24 +10,24 @@
 | 6 | ericdude4/shopifex#45 | tested |
 | 7 | requests/requests-oauthlib#509 | tested |
 | 8 | authlib/authlib#628, #629, requests/requests-oauthlib#568 | tested for the default |
-| 9 | NangoHQ/nango#748 | waits for the credential store: the service refreshes only when asked |
-| 10 | HQBase/hqbase#41 | tested in one process; two processes wait for the credential store |
-| 11 | airbytehq/airbyte#82783 | waits for the credential store: it is about a stored token |
+| 9 | NangoHQ/nango#748 | tested in `test_renewal_rules.py` |
+| 10 | HQBase/hqbase#41 | tested here for a caller that keeps tokens, in `test_renewal_races.py` across processes |
+| 11 | airbytehq/airbyte#82783 | tested in `test_renewal_races.py` |
 | 12 | n8n-io/n8n#12742 | tested |
 | 13 | xorbitsai/xagent#1544 | tested |
-| 14 | kurrent-io/kcap-cli#946 | tested without a replay window, which waits for the credential store |
-| 15 | NangoHQ/nango#5505 | waits for the credential store: a cooldown needs a record of failures |
+| 14 | kurrent-io/kcap-cli#946 | tested here, and with a replay window in `test_renewal_rules.py` |
+| 15 | NangoHQ/nango#5505 | tested in `test_renewal_rules.py` |
 | 16 | UsefulSoftwareCo/executor#2087 | tested |
-| 17 | trycompai/comp#3229 | tested for the reader of answers |
+| 17 | trycompai/comp#3229 | tested for the reader of answers, and in `test_authorizing.py` up to the client |
 | 18 | kentcdodds/kody#711 | tested |
 | 19 | adcontextprotocol/adcp-client#2427 | tested |
 | 20 | modelcontextprotocol/typescript-sdk#2408 | tested |
 | 21 | supabase/auth#2340 | tested: the state is the caller's, and nothing is added to it |
-| 22 | streamlit/streamlit#15589, Foundry376/Mailspring#2792 | tested for the exchange; the callback page waits |
+| 22 | streamlit/streamlit#15589, Foundry376/Mailspring#2792 | tested for the exchange, in `test_authorizing.py` and in `tests/cli`, with a real browser too |
 | 23 | better-auth/better-auth#11278 | tested |
 | 24 | agentjido/req_llm#811 | tested in `credentials/test_sqlite.py` |
 | 25 | anthropics/claude-code#76561 | tested in `credentials/test_sqlite.py` |
-| 26 | mnfst/llm-gateway#2818 | waits for the credential store: it is about its key |
+| 26 | mnfst/llm-gateway#2818 | tested in `credentials/test_keys.py` |
 """
 
 from __future__ import annotations
