@@ -32,12 +32,14 @@ class Mutation:
         file: The module it is put into.
         before: The right code.
         after: The wrong code.
+        tests: Which tests should notice it.
     """
 
     name: str
     file: str
     before: str
     after: str
+    tests: str = "."
 
 
 MUTATIONS = [
@@ -123,6 +125,83 @@ MUTATIONS = [
         before="if len(body) > REQUEST_BYTES:",
         after="if False:",
     ),
+    Mutation(
+        name="each caller renews a credential for itself",
+        file="refreshing.py",
+        before="if place not in self._under_way:\n            task",
+        after="if True:\n            task",
+        tests="test_renewal_rules.py",
+    ),
+    Mutation(
+        name="a renewal is not written down before it is sent",
+        file="refreshing.py",
+        before="replace(old, intent=intent), expected",
+        after="old, expected",
+        tests="test_renewal_rules.py",
+    ),
+    Mutation(
+        name="a lost answer is sent again blindly",
+        file="refreshing.py",
+        before="is_safe = not error.was_sent or (is_unknown and is_repeatable)",
+        after="is_safe = not error.was_sent or is_unknown",
+        tests="test_renewal_rules.py",
+    ),
+    Mutation(
+        name="a failure is not remembered",
+        file="refreshing.py",
+        before="        if not 0 < left",
+        after="        if left or not 0 < left",
+        tests="test_renewal_rules.py",
+    ),
+    Mutation(
+        name="a token that is refused is always renewed",
+        file="freshness.py",
+        before="return 0 <= self._now() - tokens.obtained_at < _YOUNG_SECONDS",
+        after="return False",
+        tests="test_renewal_rules.py",
+    ),
+    Mutation(
+        name="a newer grant is overwritten",
+        file="storing.py",
+        before="    if there.granted_at != old.granted_at:\n        return False\n",
+        after="",
+        tests="test_renewal_rules.py",
+    ),
+    Mutation(
+        name="anybody completes an authorization",
+        file="authorizing.py",
+        before="or not hmac.compare_digest(held.record.binding_sha256, _digest(binding))",
+        after="or False",
+        tests="test_authorizing.py",
+    ),
+    Mutation(
+        name="the issuer is not looked at",
+        file="authorizing.py",
+        before="if connection.issuer is not None and",
+        after="if False and",
+        tests="test_authorizing.py",
+    ),
+    Mutation(
+        name="an authorization never ends",
+        file="authorizing.py",
+        before="or held.record.expires_at < self._now()",
+        after="or False",
+        tests="test_authorizing.py",
+    ),
+    Mutation(
+        name="a record opens anywhere",
+        file="credentials/sealing.py",
+        before="key_id.encode(), belonging_to.encode()))",
+        after="key_id.encode()))",
+        tests="credentials/test_keys.py",
+    ),
+    Mutation(
+        name="a write does not compare generations",
+        file="credentials/tables.py",
+        before="        .where(_RECORDS.c.name == name, _RECORDS.c.generation == expected)\n        .values",
+        after="        .where(_RECORDS.c.name == name)\n        .values",
+        tests="credentials/test_sqlite.py",
+    ),
 ]
 
 
@@ -146,7 +225,16 @@ def _is_noticed(mutation: Mutation) -> bool:
             raise SystemExit(f"{mutation.name}: its code is not in {mutation.file} once.")
         file.write_text(text.replace(mutation.before, mutation.after))
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(_TESTS)],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                str(_TESTS / mutation.tests),
+            ],
             cwd=copy,
             env=os.environ | {"PYTHONPATH": str(copy / "src")},
             capture_output=True,
