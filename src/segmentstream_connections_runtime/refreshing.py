@@ -49,6 +49,9 @@ from segmentstream_connections_runtime.storing import (
 
 # Longer than the two requests that one refresh can make at most.
 LEASE_SECONDS = 45.0
+# After that, longer than the pauses in which `storing` tries to store a pair: the store may have
+# come back just now.
+_SETTLING_SECONDS = 12.0
 COOLDOWN_SECONDS = 30.0
 _LONGEST_COOLDOWN_SECONDS = 300.0
 _LONGEST_RETRY_AFTER_SECONDS = 3600.0
@@ -163,10 +166,9 @@ class Refresher:
         try:
             for _ in range(TRIES):
                 held = found(await self._custody.credential(*place))
-                if self._may_be_under_way(held.record) and not self._freshness.outlives(
-                    held.record, want
-                ):
-                    held = await self._after_lease(held)
+                if self._has_lease(held.record) and self._freshness.outlives(held.record, want):
+                    return Live(credential=held.record)
+                held = await self._after_lease(held)
                 if self._freshness.serves(connection, held.record, want):
                     return Live(credential=held.record)
                 self._refuse_early(held.record, want)
@@ -176,23 +178,26 @@ class Refresher:
         finally:
             await self._storing.release(*place, hold)
 
-    def _may_be_under_way(self, credential: Credential) -> bool:
-        """Says whether another process may be making a refresh though it holds nothing any more."""
-        intent = credential.intent
-        return (
-            intent is not None
-            and not intent.has_ended
-            and not self._custody.store.hold_proves_end
-            and abs(self._now() - intent.started_at) < LEASE_SECONDS
-        )
+    def _is_open(self, credential: Credential) -> bool:
+        """Says whether another process may go on with a refresh, though it holds nothing now."""
+        intent, is_over = credential.intent, self._custody.store.hold_proves_end
+        return intent is not None and not intent.has_ended and not is_over
+
+    def _has_lease(self, credential: Credential) -> bool:
+        """Says whether that refresh may not have been answered yet."""
+        if credential.intent is None or not self._is_open(credential):
+            return False
+        return abs(self._now() - credential.intent.started_at) < LEASE_SECONDS
 
     async def _after_lease(self, held: Held[Credential]) -> Held[Credential]:
         """Waits until that refresh has been stored or cannot be any more."""
+        place = (held.record.connection, held.record.account)
         loop = asyncio.get_running_loop()
-        end = loop.time() + LEASE_SECONDS
-        while self._may_be_under_way(held.record) and loop.time() < end:
+        begun = loop.time()
+        while self._is_open(held.record) and (waited := loop.time() - begun) < LEASE_SECONDS:
+            if waited >= _SETTLING_SECONDS and not self._has_lease(held.record):
+                break
             await asyncio.sleep(_POLL_SECONDS)
-            place = (held.record.connection, held.record.account)
             held = found(await self._custody.credential(*place))
         return held
 

@@ -22,7 +22,7 @@ from segmentstream_connections_runtime.oauth import Granted
 TRIES = 3
 HOLD_SECONDS = 60.0
 _FIRST_BACKOFF_SECONDS = 0.5
-_LONGEST_BACKOFF_SECONDS = 30.0
+_LONGEST_BACKOFF_SECONDS = 5.0
 _CLOSING_BACKOFF_SECONDS = 0.1
 
 _log = logging.getLogger("segmentstream.connections")

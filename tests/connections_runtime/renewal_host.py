@@ -28,7 +28,7 @@ from typing import Any
 import httpx
 
 from segmentstream.connections import OAuth2Connection, secret_ref
-from segmentstream_connections_runtime import storing
+from segmentstream_connections_runtime import refreshing, storing
 from segmentstream_connections_runtime.composition import keys_of, provider_client
 from segmentstream_connections_runtime.credentials.base import CredentialStore, Hold, Record
 from segmentstream_connections_runtime.credentials.registry import open_store
@@ -250,6 +250,7 @@ async def serve(connection: OAuth2Connection) -> None:
 def serve_forks(connection: OAuth2Connection) -> None:
     """Serves each command with a process of its own."""
     warm_up(os.environ)
+    refreshing._SETTLING_SECONDS = 0.0  # who was killed does not come back to store anything
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     for line in sys.stdin:
         command = json.loads(line)

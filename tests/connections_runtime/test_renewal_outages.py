@@ -14,8 +14,9 @@ from connections_runtime.provider import PATIENCE, Provider
 from connections_runtime.renewals import Host, Place, Rotation, callback_of
 from postgres import URL_VARIABLE, OwnPostgres, Postgres
 from segmentstream_connections_runtime.credentials.keys import KeyFile
-from segmentstream_connections_runtime.refreshing import REVOKED
+from segmentstream_connections_runtime.refreshing import LEASE_SECONDS, REVOKED
 
+LATE = 3400  # a token that lives for 3600 seconds is renewed from 3300 on
 UNAVAILABLE = "credential_store_unavailable"
 
 
@@ -239,10 +240,44 @@ def wait_for_hold(postgres: Postgres, url: str) -> None:
         assert time.monotonic() < ends
 
 
+def test_a_lost_hold_is_no_second_refresh_ahead_of_time(
+    place_in_postgres: Place, postgres: Postgres, rotation: Rotation
+) -> None:
+    """Nor is it where a token is renewed early: the next process uses the old one for now."""
+    url = place_in_postgres.environ["SEGMENTSTREAM_CREDENTIAL_STORE"]
+    with place_in_postgres.host() as one, place_in_postgres.host() as other:
+        rotation.connect(one)
+        answer = rotation.in_flight(one, ahead=LATE)
+        postgres.cut(url)
+        [early] = other.access(ahead=LATE)
+        answer.set()
+        [renewed] = one.answer()
+        assert (early["token"], renewed["token"]) == ("access-1", "access-2")
+        assert other.access(ahead=LATE) == [renewed]
+    assert rotation.refreshes == 1
+
+
+def test_an_outage_longer_than_a_lease_is_no_second_refresh(
+    stored_in_postgres: tuple[Place, Outage], rotation: Rotation
+) -> None:
+    """Who finds the store back first gives the pair that waits for it time to be stored."""
+    place, outage = stored_in_postgres
+    later = LEASE_SECONDS + 1
+    with place.host() as host, place.host() as other:
+        rotation.connect(host)
+        answer = rotation.in_flight(host, want={"rejected": 1}, ahead=20, backoff=4)
+        outage.begin()
+        try:
+            answer.set()
+            assert host.answer()[0]["is_persisted"] is False
+        finally:
+            outage.end()
+        [told] = other.access(ahead=20 + later, rejected=1)
+        assert told == {"number": 2, "token": "access-2", "is_persisted": True}
+    assert rotation.refreshes == 1
+
+
 # While the old token is still good
-
-
-LATE = 3400  # a token that lives for 3600 seconds is renewed from 3300 on
 
 
 def test_who_needs_no_new_token_does_without(place: Place, rotation: Rotation) -> None:
