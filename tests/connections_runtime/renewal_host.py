@@ -151,23 +151,24 @@ def durable_of(
 
 async def carried_out(durable: DurableConnections, command: Mapping[str, Any]) -> Answer:
     """Carries out a command."""
+    account = command.get("account", "default")
     match command["do"]:
         case "access":
             wants = command.get("wants") or [command.get("want", {})] * command.get("callers", 1)
-            calls = [outcome(access(durable, Want(**want))) for want in wants]
+            calls = [outcome(access(durable, account, Want(**want))) for want in wants]
             return list(await asyncio.gather(*calls))
         case "look":
-            return await outcome(look(durable))
+            return await outcome(look(durable, account))
         case "recover":
-            before = await outcome(look(durable))
-            after = await outcome(access(durable, Want(is_forced=True)))
+            before = await outcome(look(durable, account))
+            after = await outcome(access(durable, account, Want(is_forced=True)))
             return {"before": before, "after": after}
         case "start":
-            return await outcome(start(durable))
+            return await outcome(start(durable, account))
         case "complete":
             return await outcome(complete(durable, command["callback"], command["binding"]))
         case "disconnect":
-            return await outcome(disconnect(durable))
+            return await outcome(disconnect(durable, account))
         case "reseal":
             return await outcome(reseal(durable))
         case unknown:
@@ -182,15 +183,15 @@ async def outcome(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         return {"error": error.code.value, "detail": error.detail}
 
 
-async def access(durable: DurableConnections, want: Want) -> dict[str, Any]:
+async def access(durable: DurableConnections, account: str, want: Want) -> dict[str, Any]:
     """Gives a token, as to a client."""
-    live = await durable.access("it", account="default", want=want)
+    live = await durable.access("it", account=account, want=want)
     return {"number": live.number, "token": live.access_token, "is_persisted": live.is_persisted}
 
 
-async def look(durable: DurableConnections) -> dict[str, Any]:
+async def look(durable: DurableConnections, account: str) -> dict[str, Any]:
     """Tells what is stored."""
-    held = await durable.custody.credential("it", "default")
+    held = await durable.custody.credential("it", account)
     if held is None:
         return {"state": "none"}
     tokens = held.record.tokens
@@ -203,9 +204,9 @@ async def look(durable: DurableConnections) -> dict[str, Any]:
     }
 
 
-async def start(durable: DurableConnections) -> dict[str, Any]:
+async def start(durable: DurableConnections, account: str) -> dict[str, Any]:
     """Begins an authorization."""
-    started = await durable.start("it", account="default", redirect_uri=REDIRECT_URI, variables={})
+    started = await durable.start("it", account=account, redirect_uri=REDIRECT_URI, variables={})
     return {"url": started.url, "binding": started.binding}
 
 
@@ -217,9 +218,9 @@ async def complete(
     return {"state": status.state, "number": status.number, "is_persisted": status.is_persisted}
 
 
-async def disconnect(durable: DurableConnections) -> dict[str, Any]:
+async def disconnect(durable: DurableConnections, account: str) -> dict[str, Any]:
     """Ends the credential."""
-    return {"was_revoked": await durable.disconnect("it", account="default")}
+    return {"was_revoked": await durable.disconnect("it", account=account)}
 
 
 async def reseal(durable: DurableConnections) -> dict[str, Any]:

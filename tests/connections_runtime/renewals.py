@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +18,7 @@ from connections_runtime import renewal_host
 from connections_runtime.oidc_server import OidcServer
 from connections_runtime.provider import PATIENCE, Conversation, Provider, granted, response
 from connections_runtime.running import VARIABLES, kept_environment
+from segmentstream_connections_runtime.credentials.keys import KeyFile
 from segmentstream_connections_runtime.credentials.sealing import KeyRing
 
 FORCED = {"is_forced": True}
@@ -82,6 +83,23 @@ class Place:
                 yield Host(process)
             finally:
                 process.kill()
+
+
+def with_key_file(place: Place, path: Path) -> Place:
+    """Gives the place with keys in a file instead of a variable."""
+    given = "SEGMENTSTREAM_CREDENTIAL_KEYS"
+    environ = {name: value for name, value in place.environ.items() if name != given}
+    return replace(place, environ=environ | {f"{given}_FILE": str(path)})
+
+
+def rotate_keys(path: Path, place: Place) -> None:
+    """Seals everything with a new key, and throws the old one away."""
+    keys = KeyFile(path)
+    keys.write(keys.reread().with_new_key())
+    with place.host() as host:
+        resealed = host.ask("reseal")
+        assert resealed["changed"] == resealed["total"] > 0
+    keys.write(keys.reread().with_first_key_only())
 
 
 def place_at(
@@ -190,9 +208,9 @@ class Rotation:
             folder=folder,
         )
 
-    def connect(self, host: Host) -> dict[str, Any]:
+    def connect(self, host: Host, account: str = "default") -> dict[str, Any]:
         """Connects as a person does, and gives what came of it."""
-        begun = host.ask("start")
+        begun = host.ask("start", account=account)
         begun = begun.get("answer", begun)
         done = host.ask("complete", callback=callback_of(begun["url"]), binding=begun["binding"])
         answer: dict[str, Any] = done.get("answer", done)

@@ -11,9 +11,15 @@ from typing import Any, Protocol
 import pytest
 
 from connections_runtime.provider import PATIENCE, Provider
-from connections_runtime.renewals import Host, Place, Rotation, callback_of
+from connections_runtime.renewals import (
+    Host,
+    Place,
+    Rotation,
+    callback_of,
+    rotate_keys,
+    with_key_file,
+)
 from postgres import URL_VARIABLE, OwnPostgres, Postgres
-from segmentstream_connections_runtime.credentials.keys import KeyFile
 from segmentstream_connections_runtime.refreshing import LEASE_SECONDS, REVOKED
 
 LATE = 3400  # a token that lives for 3600 seconds is renewed from 3300 on
@@ -367,27 +373,11 @@ def test_who_connects_anew_during_a_renewal_wins(
         assert one.access(is_forced=True)[0]["token"] == "access-4"
 
 
-def with_key_file(place: Place, keys: KeyFile) -> Place:
-    """Gives the place with keys in a file instead of a variable."""
-    given = "SEGMENTSTREAM_CREDENTIAL_KEYS"
-    environ = {name: value for name, value in place.environ.items() if name != given}
-    return replace(place, environ=environ | {f"{given}_FILE": str(keys.path)})
-
-
-def rotate_keys(keys: KeyFile, place: Place) -> None:
-    """Seals everything with a new key, and throws the old one away."""
-    keys.write(keys.reread().with_new_key())
-    with place.host() as host:
-        resealed = host.ask("reseal")
-        assert resealed["changed"] == resealed["total"] > 0
-    keys.write(keys.reread().with_first_key_only())
-
-
 def test_keys_rotated_during_a_renewal_lose_nothing(
     place: Place, tmp_path: Path, rotation: Rotation
 ) -> None:
     """The new pair is stored over the record that was sealed anew, with the new key."""
-    keys = KeyFile(tmp_path / "keys.json", may_make=lambda: True)
+    keys = tmp_path / "keys.json"
     place = with_key_file(place, keys)
     with place.host() as host:
         rotation.connect(host)
@@ -403,7 +393,7 @@ def test_keys_rotated_during_an_outage_lose_nothing(
     place: Place, file: Path, tmp_path: Path, rotation: Rotation
 ) -> None:
     """A pair that waits for the store is stored over a record that was sealed anew meanwhile."""
-    keys, outage = KeyFile(tmp_path / "keys.json", may_make=lambda: True), Unmounted(file=file)
+    keys, outage = tmp_path / "keys.json", Unmounted(file=file)
     place = with_key_file(place, keys)
     with place.host() as host:
         rotation.connect(host)
@@ -475,7 +465,7 @@ def test_a_newer_grant_outlives_an_outage_with_new_keys(
     place: Place, file: Path, tmp_path: Path, rotation: Rotation
 ) -> None:
     """Who authorizes again, and whose grant waits for the store, does not get the old one back."""
-    keys, outage = KeyFile(tmp_path / "keys.json", may_make=lambda: True), Unmounted(file=file)
+    keys, outage = tmp_path / "keys.json", Unmounted(file=file)
     place = with_key_file(place, keys)
     with place.host() as host:
         rotation.connect(host)
@@ -500,7 +490,7 @@ def test_keys_rotated_during_a_revocation_do_not_stop_the_end(
     place: Place, tmp_path: Path, rotation: Rotation
 ) -> None:
     """A credential that was sealed anew while the provider was told is wiped all the same."""
-    keys = KeyFile(tmp_path / "keys.json", may_make=lambda: True)
+    keys = tmp_path / "keys.json"
     place = with_key_file(place, keys)
     with place.host() as host:
         rotation.connect(host)
@@ -518,7 +508,7 @@ def test_keys_rotated_during_a_refusal_do_not_hide_it(
 
     Not as a lost answer: none was lost.
     """
-    keys = KeyFile(tmp_path / "keys.json", may_make=lambda: True)
+    keys = tmp_path / "keys.json"
     place = with_key_file(place, keys)
     with place.host() as host:
         rotation.connect(host)

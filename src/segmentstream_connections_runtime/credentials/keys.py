@@ -53,15 +53,17 @@ class KeyFile:
         self.path = path
         self._may_make = may_make
         self._ring: KeyRing | None = None
+        self._read: tuple[int, int] | None = None
 
     def ring(self) -> KeyRing:
-        """As `Keys.ring`."""
-        if self._ring is None:
+        """As `Keys.ring`; anew where the file has changed, so that no old key is sealed with."""
+        if self._ring is None or self._version() not in {self._read, None}:
             self._ring = self.reread()
         return self._ring
 
     def reread(self) -> KeyRing:
         """As `Keys.reread`."""
+        self._read = self._version()
         try:
             text = self.path.read_text()
             if self.path.stat().st_mode & _OTHERS:
@@ -84,6 +86,14 @@ class KeyFile:
         """
         self._put(ring, over=True)
         self._ring = ring
+
+    def _version(self) -> tuple[int, int] | None:
+        """Tells one content of the file from another; None where there is none to see."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return (found.st_ino, found.st_mtime_ns)
 
     def _made(self) -> KeyRing:
         if not self._may_make():
