@@ -189,7 +189,8 @@ class DurableConnections:
 
     async def statuses(self) -> list[Status]:
         """Tells of every declared connection and every credential, by key and account."""
-        found = [self._status(Live(credential=h.record)) for h in await self.custody.credentials()]
+        kept = [held.record for held in await self.custody.credentials()]
+        found = [self._status(self._newest(credential)) for credential in kept]
         lacking = self.connections.keys() - {status.connection for status in found}
         found += [
             Status(connection=key, account=DEFAULT_ACCOUNT, state="not_connected")
@@ -227,6 +228,10 @@ class DurableConnections:
         if key not in self.connections:
             raise ServiceError(Code.CONNECTION_NOT_FOUND)
         return self.connections[key]
+
+    def _newest(self, stored: Credential) -> Live:
+        unsaved = self._storing.unsaved(stored.connection, stored.account)
+        return Live(credential=unsaved or stored, is_persisted=unsaved is None)
 
     def _status(self, live: Live) -> Status:
         credential = live.credential

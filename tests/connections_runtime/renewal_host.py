@@ -159,6 +159,9 @@ async def carried_out(durable: DurableConnections, command: Mapping[str, Any]) -
             return list(await asyncio.gather(*calls))
         case "look":
             return await outcome(look(durable, account))
+        case "statuses":
+            found = await durable.statuses()
+            return [{"number": each.number, "is_persisted": each.is_persisted} for each in found]
         case "recover":
             before = await outcome(look(durable, account))
             after = await outcome(access(durable, account, Want(is_forced=True)))

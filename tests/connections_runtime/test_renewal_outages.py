@@ -172,6 +172,16 @@ def test_tokens_are_stored_before_the_end(stored: tuple[Place, Outage], rotation
         assert other.access() == [{"number": 2, "token": "access-2", "is_persisted": True}]
 
 
+def test_who_looks_sees_what_is_not_stored_yet(
+    stored: tuple[Place, Outage], rotation: Rotation
+) -> None:
+    """The list of credentials says that the newest pair of one is in memory only."""
+    place, outage = stored
+    with place.host() as host:
+        unsaved_pair(place, outage, rotation, host)
+        assert host.ask("statuses") == [{"number": 2, "is_persisted": False}]
+
+
 def test_a_newer_grant_takes_the_place_of_an_unsaved_pair(
     stored_in_postgres: tuple[Place, Outage], rotation: Rotation
 ) -> None:
