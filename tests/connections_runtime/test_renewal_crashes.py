@@ -77,19 +77,21 @@ class Crashes:
         [self._known] = self.host.ask("access", want=FORCED)["answer"]
         seconds = time.monotonic() - started
         for moment in range(number):
-            self._kill(kill_after=seconds * moment / number)
+            after = seconds * moment / number
+            while not self._kill(kill_after=after):
+                after /= 2  # it was over before
 
-    def _kill(self, **when: float) -> None:
+    def _kill(self, **when: float) -> bool:
         crashed = self.host.ask("access", want=FORCED, **when)
-        if not crashed["was_killed"]:  # the moment came too late
+        if not crashed["was_killed"]:
             [self._known] = crashed["answer"]
-            return
+            return False
         self.kills += 1
         recovered = self.host.ask("recover", ahead=self.ahead)
         if recovered["answer"] is None:
             self.violations.append((when, crashed, recovered))
             self.begin()
-            return
+            return True
         found, after = recovered["answer"]["before"], recovered["answer"]["after"]
         if not self._is_right(found, after, crashed["steps"]):
             self.violations.append((when, crashed, self._known, found, after))
@@ -97,6 +99,7 @@ class Crashes:
         if "error" in after:
             self.lost += 1
             self.begin()
+        return True
 
     def _is_right(self, found: dict[str, Any], after: dict[str, Any], steps: list[str]) -> bool:
         """Says whether the pair that was found is the old or the new, and was lost by right."""
