@@ -28,7 +28,8 @@ type Served = Callable[[str], str]
 
 # What the browser says when it got an answer that it does not give to a page from elsewhere.
 _ANSWERED = "net::ERR_BLOCKED_BY_RESPONSE.NotSameOrigin"
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_CHROMIUM = next(filter(None, map(shutil.which, _BROWSERS)), None)
 _SCREENSHOTS = os.environ.get("SCREENSHOTS")
 
 pytestmark = pytest.mark.skipif(
