@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -17,6 +18,9 @@ import pytest
 from cli.workspaces import COMMAND, Browser, Workspace
 from connections_runtime.oidc_server import OidcServer
 from connections_runtime.provider import PATIENCE
+from segmentstream.cli.workspace import Workspace as Opening
+from segmentstream.cli.workspace import opened
+from segmentstream_connections_runtime.credentials.records import Attempt
 
 
 def test_a_login_is_stored_and_told(workspace: Workspace, server: OidcServer) -> None:
@@ -144,7 +148,7 @@ def test_a_login_that_nobody_makes_ends(workspace: Workspace) -> None:
 def test_an_interrupt_leaves_nothing_behind(
     workspace: Workspace, server: OidcServer, is_pasted: bool
 ) -> None:
-    """After Ctrl-C nobody listens, nothing is connected, and the code is of no use to anybody."""
+    """After Ctrl-C nobody listens, nothing is connected, and what completes the login is gone."""
     options = ["--paste"] if is_pasted else ["--port=0"]
     with workspace.connecting("basic", "--no-browser", *options) as login:
         callback = Browser(server).callback(login.url())
@@ -156,6 +160,9 @@ def test_an_interrupt_leaves_nothing_behind(
     with pytest.raises(httpx.ConnectError):
         httpx.get(callback, trust_env=False)
     assert {each["state"] for each in workspace.json("connections", "list")} == {"not_connected"}
+    attempt = asyncio.run(_attempt(workspace, str(httpx.URL(callback).params["state"])))
+    assert attempt.progress == "failed"
+    assert attempt.verifier is None
 
 
 def test_an_address_that_is_taken_is_named(workspace: Workspace) -> None:
@@ -304,6 +311,14 @@ def test_a_wrong_call_is_a_wrong_call(
     ended = workspace.run(*arguments)
     assert ended.returncode == 2
     assert says in ended.stderr
+
+
+async def _attempt(workspace: Workspace, state: str) -> Attempt:
+    variables = {"SEGMENTSTREAM_CREDENTIAL_KEYS_FILE": str(workspace.keys_file)}
+    async with opened(Opening.found(workspace.folder, variables)) as work:
+        held = await work.durable.custody.attempt(state)
+        assert held is not None
+        return held.record
 
 
 def _read_until(master: int, text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from connections_runtime.provider import PATIENCE
+from segmentstream.cli import loopback as loopback_module
 from segmentstream.cli import pages
 from segmentstream.cli.connect import HOSTS
 from segmentstream.cli.loopback import AddressTakenError, Loopback
@@ -269,8 +270,9 @@ def test_garbage_is_harmless(content: bytes) -> None:
     run(story)
 
 
-def test_scanners_do_not_keep_a_person_out() -> None:
+def test_scanners_do_not_keep_a_person_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that say nothing are bounded, and go when their visitors do."""
+    monkeypatch.setattr(loopback_module, "_HEAD_SECONDS", 2 * PATIENCE)
 
     async def story(loopback: Loopback, work: Work) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", loopback.port) for _ in range(100)]
@@ -284,8 +286,9 @@ def test_scanners_do_not_keep_a_person_out() -> None:
     run(story)
 
 
-def test_the_end_does_not_wait_for_silent_visitors() -> None:
+def test_the_end_does_not_wait_for_silent_visitors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A browser's connection in advance is cut when the login is over."""
+    monkeypatch.setattr(loopback_module, "_HEAD_SECONDS", 2 * PATIENCE)
 
     async def story() -> None:
         async with asyncio.timeout(PATIENCE):
