@@ -190,6 +190,15 @@ def test_a_terminal_gets_no_control_characters(tmp_path: Path, server: OidcServe
     assert "\u202e" not in aligned([("more", "\u202eevil")])
 
 
+def test_whoever_uses_a_service_hears_which_store_this_is(workspace: Workspace) -> None:
+    """The command does not ask the service, and says so where pipelines do."""
+    url = "https://connections.example"
+    ended = workspace.run("connections", "list", "--json", SEGMENTSTREAM_CONNECTIONS_URL=url)
+    assert "SEGMENTSTREAM_CONNECTIONS_URL is set" in ended.stderr
+    assert str(workspace.store) in ended.stderr
+    assert len(json.loads(ended.stdout)) == 3
+
+
 def test_a_workspace_is_named_or_found(
     workspace: Workspace, server: OidcServer, tmp_path: Path
 ) -> None:

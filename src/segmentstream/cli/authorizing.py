@@ -84,7 +84,8 @@ async def _by_loopback(
                 loopback.expect(login.state, lambda callback: login.complete(callback, connection))
                 await _send_person(login.url, loopback, asked, output)
                 async with asyncio.timeout(asked.seconds):
-                    page = await loopback.outcome()
+                    await loopback.visit()
+                page = await loopback.outcome()  # which has limits of its own
             except TimeoutError:
                 raise _too_late(asked) from None
             finally:

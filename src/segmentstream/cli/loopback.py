@@ -100,8 +100,12 @@ class Loopback:
         """Says which state the browser brings, and what is done, once, with what else it brings."""
         self._expected = _Expected(state=state, complete=complete)
 
+    async def visit(self) -> None:
+        """Waits until the browser has brought back the state that is expected."""
+        await self._came.wait()
+
     async def outcome(self) -> Page:
-        """Waits until the browser has come and the work is done."""
+        """Waits until what is done once the browser has come is done."""
         await self._came.wait()
         assert self._completing is not None  # noqa: S101 - set before the event
         return await asyncio.shield(self._completing)

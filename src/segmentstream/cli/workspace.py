@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+import click
+
+from segmentstream._clients.settings import URL_VARIABLE
 from segmentstream._core.errors import SegmentStreamError
 from segmentstream._core.workspace import CONNECTIONS_FILE, find_workspace
 from segmentstream.cli.exits import CommandError, Exit
@@ -197,6 +200,7 @@ async def opened(workspace: Workspace) -> AsyncIterator[Opened]:
     )
 
     declared = workspace.declared()
+    _mention_service(workspace)
     provider = provider_client(ServiceSettings.from_environ(workspace.environ))
     secrets = EnvironmentSecrets(workspace.environ)
     durable = durable_connections(declared, provider, secrets, workspace.credential_settings())
@@ -213,6 +217,15 @@ async def opened(workspace: Workspace) -> AsyncIterator[Opened]:
         # Also after Ctrl-C: tokens that the provider has given are stored first.
         await durable.close(seconds=_LAST_WORDS_SECONDS)
         await provider.close()
+
+
+def _mention_service(workspace: Workspace) -> None:
+    if workspace.environ.get(URL_VARIABLE):
+        click.echo(
+            f"{URL_VARIABLE} is set: pipelines get their tokens from that service. This command "
+            f"works on a store by itself: {workspace.store_for_people()}",
+            err=True,
+        )
 
 
 def _env_file(path: Path) -> dict[str, str]:
