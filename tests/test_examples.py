@@ -58,7 +58,6 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             patch.setenv(variable, value or "")
         patch.chdir(workspace)
         patch.syspath_prepend(workspace)
-        patch.setenv("AIRCRAFT_REGISTRY_URL", f"http://127.0.0.1:{_free_port()}")
         with _only_for_now("pipeline", "registry", "seed"):
             defs = import_module("pipeline.definitions").defs
             import_module("seed").seed()
@@ -381,7 +380,13 @@ def _copy_example(directory: Path) -> Path:
     made_by_use = shutil.ignore_patterns(
         ".dagster", ".segmentstream", ".tmp*", "*.duckdb*", "__pycache__"
     )
-    return shutil.copytree(EXAMPLE, directory / "workspace", ignore=made_by_use)
+    copied: Path = shutil.copytree(EXAMPLE, directory / "workspace", ignore=made_by_use)
+    # A port of its own for the registry: copies are used at the same time.
+    declared = copied / "connections" / "connections.py"
+    text = declared.read_text()
+    assert text.count(":8765") == 1
+    declared.write_text(text.replace(":8765", f":{_free_port()}"))
+    return copied
 
 
 @contextmanager
@@ -484,7 +489,6 @@ def _environ(tmp_path: Path) -> dict[str, str]:
         "HOME": str(tmp_path),
         "DAGSTER_HOME": str(home),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "AIRCRAFT_REGISTRY_URL": f"http://127.0.0.1:{_free_port()}",
     }
 
 

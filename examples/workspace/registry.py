@@ -6,6 +6,7 @@ consent, for whoever wants to log in by hand: `segmentstream connect aircraft_re
 
 import argparse
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -37,9 +38,16 @@ def running(*, asks: bool = False) -> Iterator[FakeProvider]:
         asks: Whether a page asks for consent; else the person is always there and says yes.
     """
     load_dotenv(WORKSPACE / ".env")
-    address = os.environ.get("AIRCRAFT_REGISTRY_URL", "http://127.0.0.1:8765")
-    port = urlsplit(address).port or 0
-    with FakeProvider(port=port, consent="asked" if asks else "automatic") as provider:
+    declared = runpy.run_path(str(WORKSPACE / "connections" / "connections.py"))
+    port = urlsplit(declared["REGISTRY"]).port or 0
+    try:
+        provider = FakeProvider(port=port, consent="asked" if asks else "automatic")
+    except OSError as error:
+        raise NotConnectedError(
+            f"The aircraft registry cannot use port {port} ({error.strerror}). Stop what listens "
+            "there, such as `make dev`, or change the port in connections/connections.py."
+        ) from None
+    with provider:
         rows = source.read_aircraft().to_pylist()
         pages = [rows[at : at + ROWS_PER_PAGE] for at in range(0, len(rows), ROWS_PER_PAGE)]
         provider.serve_pages("/aircraft", pages)

@@ -67,4 +67,4 @@ def test_importing_declarations_reads_no_environment() -> None:
     )
 
     assert finished.stderr == ""
-    assert finished.stdout.strip() == "['google_ads', 'hubspot']"
+    assert finished.stdout.strip() == "['aircraft_registry', 'google_ads', 'hubspot']"

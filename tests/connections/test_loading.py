@@ -30,7 +30,7 @@ def test_the_declarations_of_a_folder_are_loaded() -> None:
     """The connections of the example come in the order in which they are written."""
     keys = [connection.key for connection in load_connections(EXAMPLE / "connections")]
 
-    assert keys == ["google_ads", "hubspot"]
+    assert keys == ["aircraft_registry", "google_ads", "hubspot"]
 
 
 @pytest.mark.parametrize("written", ["[declared('a'), declared('b')]", "()"])

@@ -1,11 +1,9 @@
 """Declares the logins of this workspace as data; secrets stand here by name only."""
 
-import os
-
 from segmentstream.connections import OAuth2Connection, providers, secret_ref
 
 # On a laptop the registry is played by registry.py; it keeps to the standard.
-REGISTRY = os.environ.get("AIRCRAFT_REGISTRY_URL", "http://127.0.0.1:8765")
+REGISTRY = "http://127.0.0.1:8765"
 
 connections = (
     OAuth2Connection(
