@@ -126,10 +126,11 @@ MUTATIONS = [
         after="if False:",
     ),
     Mutation(
-        name="each caller renews a credential for itself",
+        name="what somebody else has renewed meanwhile is not looked at",
         file="refreshing.py",
-        before="if place not in self._under_way:\n            task",
-        after="if True:\n            task",
+        before="                if self._freshness.serves(connection, held.record, want):\n"
+        "                    return Live(credential=held.record)\n                self",
+        after="                self",
         tests="test_renewal_rules.py",
     ),
     Mutation(

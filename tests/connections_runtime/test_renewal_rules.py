@@ -345,6 +345,26 @@ def test_rule_6_a_person_who_connects_anew_wins(provider: Provider, made: Made) 
     assert it.stored().granted_at == START
 
 
+def test_rule_6_a_person_who_forgot_and_connected_anew_wins(provider: Provider, made: Made) -> None:
+    """Also where the new record begins to count where the old one stood."""
+
+    async def forget() -> None:
+        custody = it.custody()
+        await custody.forget("it", "default")
+        await custody.close()
+
+    def scenario(conversation: Conversation) -> None:
+        asyncio.run(forget())
+        it.put(number=1, access_token="token-of-the-new-grant", expires_at=START + 3600,
+               granted_at=START)  # fmt: skip
+        conversation.send(GOOD)
+
+    it = made(provider.acts(scenario))
+    it.put()
+    assert it.access().access_token == "token-of-the-new-grant"
+    assert it.stored().granted_at == START
+
+
 # --- Rule 7: what is final and what passes ------------------------------------------------------------
 
 
