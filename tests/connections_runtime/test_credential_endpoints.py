@@ -229,7 +229,9 @@ def test_any_request_gets_an_answer_that_the_document_declares(
         request = {name: value for name, value in sent.items() if name in known}
         answer = served(it, lambda client: client.request(**request))
         assert answer.status_code != 500
-        checks = [*CHECKS, negative_data_rejection] if mode is GenerationMode.NEGATIVE else CHECKS
+        # A body beyond 64 KiB is refused unread, which schemathesis does not count as rejected.
+        is_judged = mode is GenerationMode.NEGATIVE and answer.status_code != 413
+        checks = [*CHECKS, negative_data_rejection] if is_judged else CHECKS
         case.validate_response(answer, checks=checks)
 
     each()
