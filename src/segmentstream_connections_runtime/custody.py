@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from segmentstream_connections_runtime.credentials.base import (
     CredentialStore,
@@ -129,7 +130,7 @@ class Custody:
         names = await _in_thread(lambda: self.store.names(f"{self._workspace}/"))
         changed = 0
         for name in names:
-            changed += await _in_thread(lambda name=name: self._resealed(name))  # type: ignore[misc]  # a lambda with a default
+            changed += await _in_thread(partial(self._resealed, name))
         return len(names), changed
 
     async def check(self) -> None:

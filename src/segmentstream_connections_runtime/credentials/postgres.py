@@ -96,7 +96,7 @@ class PostgresServer:
         try:
             if connection.scalar(sa.select(sa.func.pg_try_advisory_xact_lock(_key("hold", name)))):
                 return _TransactionHold(connection)
-        except BaseException:
+        except BaseException:  # an interrupt too: an open transaction would keep the lock
             connection.close()
             raise
         connection.close()
