@@ -64,6 +64,19 @@ def check_declaration(
         WarehouseConfigurationError: As `read_declaration`.
     """
     split_key(key)
+    if partitions_def is not None:
+        check_daily(key, partitions_def)
+    check_partition_column(key, metadata, partitions_def)
+
+
+def check_partition_column(
+    key: AssetKey, metadata: Mapping[str, Any], partitions_def: PartitionsDefinition[Any] | None
+) -> None:
+    """Checks that an asset names the column of its partitions, and none without partitions.
+
+    Raises:
+        WarehouseConfigurationError: It does not.
+    """
     column = partition_column_of(metadata)
     if partitions_def is None:
         if column:
@@ -73,7 +86,6 @@ def check_declaration(
                 "Give it a DailyPartitionsDefinition, or remove partition_by_date.",
             )
         return
-    _check_daily(key, partitions_def)
     if not column:
         raise WarehouseConfigurationError(
             f"The asset {shown(key)} has daily partitions but does not say which column holds "
@@ -82,16 +94,12 @@ def check_declaration(
         )
 
 
-def dates_of(partition_keys: Iterable[str]) -> frozenset[date]:
-    """Gives the calendar days of daily partition keys.
+def check_daily(key: AssetKey, partitions_def: PartitionsDefinition[Any]) -> None:
+    """Checks that a DATE column can hold the partitions.
 
-    The keys are days of the partitions' own zone; the time windows are not used, since they are
-    instants, and some days have no midnight.
+    Raises:
+        WarehouseConfigurationError: They are anything but days from midnight.
     """
-    return frozenset(date.fromisoformat(key) for key in partition_keys)
-
-
-def _check_daily(key: AssetKey, partitions_def: PartitionsDefinition[Any]) -> None:
     if not isinstance(partitions_def, DailyPartitionsDefinition):
         raise WarehouseConfigurationError(
             f"The asset {shown(key)} has a {type(partitions_def).__name__}; a table is partitioned "
@@ -109,3 +117,12 @@ def _check_daily(key: AssetKey, partitions_def: PartitionsDefinition[Any]) -> No
             "a DATE column can only hold days that start at midnight.",
             "Remove hour_offset and minute_offset.",
         )
+
+
+def dates_of(partition_keys: Iterable[str]) -> frozenset[date]:
+    """Gives the calendar days of daily partition keys.
+
+    The keys are days of the partitions' own zone; the time windows are not used, since they are
+    instants, and some days have no midnight.
+    """
+    return frozenset(date.fromisoformat(key) for key in partition_keys)

@@ -1,0 +1,49 @@
+"""The commands of the runtime; each imports its work when it is called.
+
+python -m segmentstream.runtime inspect OUTPUT
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from segmentstream.runtime.exits import Exit, exit_table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and gives what the process ends with."""
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.command == "inspect":
+            from segmentstream.runtime.inspecting import inspect  # noqa: PLC0415 - see above
+
+            return inspect(asked.output, os.environ, is_json=asked.json)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    parser.print_usage(sys.stderr)
+    return Exit.USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m segmentstream.runtime",
+        description="The runtime of a deployed workspace.",
+        epilog=f"Exit codes:\n{exit_table()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    inspect = commands.add_parser(
+        "inspect", help="check the workspace's definitions and write them as JSON"
+    )
+    inspect.add_argument("output", type=Path, metavar="OUTPUT", help="the file to write")
+    inspect.add_argument("--json", action="store_true", help="print findings as one JSON document")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

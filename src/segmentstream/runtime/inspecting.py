@@ -1,0 +1,101 @@
+"""The command `inspect`: what it prints and how it ends.
+
+Standard output carries the result and nothing else; what the workspace prints while it loads goes
+to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from segmentstream._core.jsonio import canonical_json
+from segmentstream._manifest import Manifest, write_manifest
+from segmentstream.runtime.exits import Exit
+from segmentstream.runtime.findings import Finding
+from segmentstream.runtime.inspector import inspect_workspace
+from segmentstream.runtime.loading import WorkspaceError
+
+
+def inspect(output: Path, environ: Mapping[str, str], *, is_json: bool) -> Exit:
+    """Inspects the workspace of the current folder and writes its manifest.
+
+    Args:
+        output: The file to write; left as it is when something is refused.
+        environ: The variables.
+        is_json: Whether to print one JSON document rather than lines.
+    """
+    with _only_the_result_on_stdout():
+        findings, manifest, trace = _look(environ)
+    if manifest is not None:
+        try:
+            write_manifest(output, manifest)
+        except OSError as error:
+            sys.stderr.write(f"{output} cannot be written: {error.strerror}.\n")
+            return Exit.FAILED
+    if is_json:
+        sys.stdout.write(canonical_json(_document(findings, manifest)))
+    else:
+        _tell(findings, manifest, trace, output)
+    if manifest is not None:
+        return Exit.OK
+    return Exit.CONFIGURATION if trace is None else Exit.WORKSPACE
+
+
+def _look(environ: Mapping[str, str]) -> tuple[Sequence[Finding], Manifest | None, str | None]:
+    try:
+        inspection = inspect_workspace(Path.cwd(), environ)
+    except WorkspaceError as error:
+        return [error.finding], None, error.trace
+    return inspection.findings, inspection.manifest, None
+
+
+def _document(findings: Sequence[Finding], manifest: Manifest | None) -> dict[str, object]:
+    return {
+        "version": 1,
+        "refused": [each.document() for each in findings if each.is_refused],
+        "warnings": [each.document() for each in findings if not each.is_refused],
+        "counts": None if manifest is None else _counts(manifest),
+    }
+
+
+def _tell(
+    findings: Sequence[Finding], manifest: Manifest | None, trace: str | None, output: Path
+) -> None:
+    for finding in findings:
+        sys.stderr.write(f"{finding.text()}\n")
+    if trace:
+        sys.stderr.write(f"\n{trace}\n")
+    if manifest is None:
+        refused = sum(finding.is_refused for finding in findings)
+        sys.stderr.write(f"{refused} refused; {output} was not written.\n")
+    else:
+        counted = ", ".join(f"{number} {what}" for what, number in _counts(manifest).items())
+        sys.stdout.write(f"{output}: {counted}.\n")
+
+
+def _counts(manifest: Manifest) -> dict[str, int]:
+    return {
+        what: len(getattr(manifest, what))
+        for what in ("assets", "checks", "jobs", "schedules", "sensors")
+    }
+
+
+@contextmanager
+def _only_the_result_on_stdout() -> Iterator[None]:
+    """Sends to standard error what code and the processes it starts print meanwhile."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    python_stdout = sys.stdout
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout = python_stdout
+        os.dup2(kept, 1)
+        os.close(kept)
