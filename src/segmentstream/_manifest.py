@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from segmentstream._core.jsonio import canonical_json, write_atomically
 
-MANIFEST_VERSION: Literal[1] = 1  # raised when a field changes its meaning or goes
+MANIFEST_VERSION: Literal[1] = 1  # raised with every change of the fields
 
 type Key = tuple[str, ...]
 type PartitionKind = Literal[

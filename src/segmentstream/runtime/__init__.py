@@ -1,1 +1,1 @@
-"""The process that runs a workspace where it is deployed: `python -m segmentstream.runtime`."""
+"""What runs a deployed workspace, `python -m segmentstream.runtime`; private by its name."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from segmentstream.runtime.exits import Exit, exit_table
+from segmentstream.runtime.inspector.exits import Exit, exit_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         if asked.command == "inspect":
-            from segmentstream.runtime.inspecting import inspect  # noqa: PLC0415 - see above
+            from segmentstream.runtime.inspector.command import inspect  # noqa: PLC0415 - see above
 
             return inspect(asked.output, os.environ, is_json=asked.json)
     except KeyboardInterrupt:

@@ -16,10 +16,9 @@ from dagster import Definitions
 
 from segmentstream._core.errors import SegmentStreamError
 from segmentstream._core.workspace import DEFINITIONS_FILE, find_workspace
-from segmentstream.runtime.findings import Code, Finding, Place
-from segmentstream.runtime.sources import place_of_file
+from segmentstream.runtime.inspector.findings import Code, Finding, Place
+from segmentstream.runtime.inspector.sources import place_of_file
 
-_DEFAULT_MODULE = ".".join(DEFINITIONS_FILE.with_suffix("").parts)
 _NO_MODULE = object()
 
 
@@ -56,7 +55,7 @@ def find_definitions(start: Path) -> Workspace:
     """Finds the workspace from a folder upwards, and which module holds its definitions.
 
     `[tool.dg.project]` and `[tool.dagster]` of its pyproject.toml say so as they do to Dagster's
-    own tools; without them it is `pipeline/definitions.py`.
+    own tools; without them it is `pipeline/definitions.py`, or a `definitions.py` in the folder.
 
     Raises:
         WorkspaceError: pyproject.toml cannot be read.
@@ -69,7 +68,7 @@ def find_definitions(start: Path) -> Workspace:
     module = (
         dg.get("code_location_target_module")
         or dagster.get("module_name")
-        or (f"{root}.definitions" if root else _DEFAULT_MODULE)
+        or (f"{root}.{DEFINITIONS_FILE.stem}" if root else _default_module(folder))
     )
     name = dg.get("code_location_name") or dagster.get("code_location_name") or module
     return Workspace(folder=folder, module=str(module), location=str(name))
@@ -87,7 +86,7 @@ def load_definitions(workspace: Workspace) -> Definitions:
     file = f"{workspace.module.replace('.', '/')}.py"
     try:
         defs = _import(workspace.module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(error, workspace) from error
     if isinstance(defs, Definitions):
         return defs
@@ -107,6 +106,12 @@ def _import(module: str) -> object:
     declared = getattr(import_module(module), "defs", None)
     # What `@definitions` makes is called for the definitions; its class has no public name.
     return declared() if callable(declared) and hasattr(declared, "load_fn") else declared
+
+
+def _default_module(folder: Path) -> str:
+    alone = Path(DEFINITIONS_FILE.name)
+    is_alone = not (folder / DEFINITIONS_FILE).is_file() and (folder / alone).is_file()
+    return ".".join((alone if is_alone else DEFINITIONS_FILE).with_suffix("").parts)
 
 
 def _project_file(folder: Path) -> dict[str, Any]:
@@ -140,7 +145,7 @@ def _missing(problem: str, remedy: str, *places: Place) -> WorkspaceError:
     return WorkspaceError(finding)
 
 
-def _broken(error: Exception, workspace: Workspace) -> WorkspaceError:
+def _broken(error: BaseException, workspace: Workspace) -> WorkspaceError:
     """Says what the workspace's code raised, where in its own files."""
     chain = list(_chain(error))
     frames = [

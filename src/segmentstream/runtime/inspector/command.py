@@ -14,10 +14,10 @@ from pathlib import Path
 
 from segmentstream._core.jsonio import canonical_json
 from segmentstream._manifest import Manifest, write_manifest
-from segmentstream.runtime.exits import Exit
-from segmentstream.runtime.findings import Finding
-from segmentstream.runtime.inspector import inspect_workspace
-from segmentstream.runtime.loading import WorkspaceError
+from segmentstream.runtime.inspector.exits import Exit
+from segmentstream.runtime.inspector.findings import Finding
+from segmentstream.runtime.inspector.inspection import inspect_workspace
+from segmentstream.runtime.inspector.loading import WorkspaceError
 
 
 def inspect(output: Path, environ: Mapping[str, str], *, is_json: bool) -> Exit:
@@ -28,7 +28,7 @@ def inspect(output: Path, environ: Mapping[str, str], *, is_json: bool) -> Exit:
         environ: The variables.
         is_json: Whether to print one JSON document rather than lines.
     """
-    with _only_the_result_on_stdout():
+    with only_the_result_on_stdout():
         findings, manifest, trace = _look(environ)
     if manifest is not None:
         try:
@@ -85,7 +85,7 @@ def _counts(manifest: Manifest) -> dict[str, int]:
 
 
 @contextmanager
-def _only_the_result_on_stdout() -> Iterator[None]:
+def only_the_result_on_stdout() -> Iterator[None]:
     """Sends to standard error what code and the processes it starts print meanwhile."""
     sys.stdout.flush()
     kept = os.dup(1)

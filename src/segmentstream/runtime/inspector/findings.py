@@ -36,6 +36,7 @@ class Code(Enum):
     DEFINITIONS_MISSING = "definitions_missing"
     DEFINITIONS_REFUSED = "definitions_refused"
     WAREHOUSE_MISSING = "warehouse_missing"
+    RESOURCE_MISSING = "resource_missing"
     KEY_INVALID = "key_invalid"
     KEY_DUPLICATE = "key_duplicate"
     TABLE_SHARED = "table_shared"
@@ -89,9 +90,8 @@ FINDINGS: dict[Code, Outcome] = {
     Code.DEFINITIONS_REFUSED: _refused(
         "Dagster refuses the definitions for a reason that has no code here; its words are shown."
     ),
-    Code.WAREHOUSE_MISSING: _refused(
-        "Assets name the warehouse's IO manager, but the resources have none."
-    ),
+    Code.WAREHOUSE_MISSING: _refused("Assets need the warehouse, but the resources have none."),
+    Code.RESOURCE_MISSING: _refused("An asset or a check needs a resource that there is not."),
     Code.KEY_INVALID: _refused("An asset key that names no table."),
     Code.KEY_DUPLICATE: _refused("Two assets have one key; both places are named."),
     Code.TABLE_SHARED: _refused(

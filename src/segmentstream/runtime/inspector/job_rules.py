@@ -10,11 +10,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from dagster import AssetCheckKey, AssetKey, AssetSpec, BackfillPolicy, Definitions
+from dagster import (
+    AssetCheckKey,
+    AssetKey,
+    AssetSpec,
+    BackfillPolicy,
+    Definitions,
+    ResourceDefinition,
+)
 
+from segmentstream._dagster.io_manager import warehouse_resources
 from segmentstream._dagster.keys import shown
-from segmentstream.runtime.declared import Declared, DeclaredAsset, Named
-from segmentstream.runtime.findings import Code, Finding, Kind, Place
+from segmentstream.runtime.inspector.declared import Declared, DeclaredAsset, Named
+from segmentstream.runtime.inspector.findings import Code, Finding, Kind, Place
 
 # Dagster's own rule, which it applies when a job is put together.
 _NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -203,18 +211,31 @@ def _refused_by_dagster(declared: Declared, found: Sequence[Finding]) -> Iterato
 def _put_together(
     declared: Declared, *, jobs: Sequence[Named], triggers: Sequence[Named]
 ) -> Definitions:
-    """Gives definitions without what has been refused for a reason that Dagster would stop at."""
-    is_whole = len(jobs) == len(declared.jobs) and len(triggers) == len(declared.triggers)
-    assets = _unique_assets(declared)
-    if is_whole and len(assets) == len(list(declared.defs.assets or ())):
+    """Gives definitions without what Dagster would stop at, though it has been named already."""
+    assets, checks, stubs = _unique_assets(declared), _unique_checks(declared), _stubs(declared)
+    lacking = {name for asset in declared.assets for name in asset.lacking}
+    lacking |= {name for check in declared.checks for name in check.lacking}
+    is_whole = not stubs and not lacking
+    for left, of_all in (
+        (assets, declared.defs.assets),
+        (checks, declared.defs.asset_checks),
+        (jobs, declared.jobs),
+        (triggers, declared.triggers),
+    ):
+        is_whole = is_whole and len(left) == len(list(of_all or ()))
+    if is_whole:
         return declared.defs
     return Definitions(
-        assets=[*assets, *_stubs(declared)],
-        asset_checks=_unique_checks(declared),
+        assets=[*assets, *stubs],
+        asset_checks=checks,
         jobs=[each.definition for each in jobs],
         schedules=[each.definition for each in triggers if each.kind == "schedule"],
         sensors=[each.definition for each in triggers if each.kind == "sensor"],
-        resources=declared.defs.resources,
+        resources={
+            **dict.fromkeys(lacking, ResourceDefinition.none_resource()),
+            **(warehouse_resources() if lacking else {}),
+            **(declared.defs.resources or {}),
+        },
         executor=declared.defs.executor,
         loggers=declared.defs.loggers,
     )

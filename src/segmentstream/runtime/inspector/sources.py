@@ -16,7 +16,7 @@ from types import ModuleType
 
 from dagster import AssetKey, AssetsDefinition, AssetSpec
 
-from segmentstream.runtime.findings import Place
+from segmentstream.runtime.inspector.findings import Place
 
 _NOT_THEIRS = {"site-packages", "dist-packages"}
 
@@ -109,11 +109,17 @@ def _relative(file: str, folder: Path) -> str | None:
     return None if _NOT_THEIRS & set(path.parts) else path.as_posix()
 
 
+def files_of(folder: Path) -> list[Path]:
+    """Gives the workspace's own files that are loaded, those with Python in them."""
+    return [Path(str(module.__file__)) for module in _modules_of(folder)]
+
+
 def _modules_of(folder: Path) -> list[ModuleType]:
     found = [
         module
         for module in list(sys.modules.values())
-        if (file := getattr(module, "__file__", None)) and place_of_file(file, None, folder)
+        if (file := getattr(module, "__file__", None) or "").endswith(".py")
+        and place_of_file(file, None, folder)
     ]
     return sorted(found, key=lambda module: str(module.__file__))
 

@@ -6,17 +6,19 @@ Needs no credentials, no network, no warehouse and no variables.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
 from segmentstream._manifest import Manifest
-from segmentstream.runtime.asset_rules import KnownWarehouse, asset_findings
-from segmentstream.runtime.declared import Declared
-from segmentstream.runtime.describing import describe
-from segmentstream.runtime.findings import Finding, in_order
-from segmentstream.runtime.job_rules import job_findings
-from segmentstream.runtime.loading import find_definitions, load_definitions
-from segmentstream.runtime.sources import Sources
+from segmentstream.runtime.inspector.asset_rules import KnownWarehouse, asset_findings
+from segmentstream.runtime.inspector.declared import Declared
+from segmentstream.runtime.inspector.describing import describe
+from segmentstream.runtime.inspector.findings import Finding, in_order
+from segmentstream.runtime.inspector.job_rules import job_findings
+from segmentstream.runtime.inspector.loading import Workspace, find_definitions, load_definitions
+from segmentstream.runtime.inspector.moving_starts import moving_starts
+from segmentstream.runtime.inspector.sources import Sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +45,20 @@ def inspect_workspace(start: Path, environ: Mapping[str, str]) -> Inspection:
         WorkspaceError: It does not load.
     """
     workspace = find_definitions(start)
-    defs = load_definitions(workspace)
-    declared = Declared(defs, Sources(workspace.folder, workspace.module))
+    with chdir(workspace.folder):  # where Dagster's own tools start too
+        return _inspect(workspace, environ)
+
+
+def _inspect(workspace: Workspace, environ: Mapping[str, str]) -> Inspection:
+    declared = Declared(load_definitions(workspace), Sources(workspace.folder, workspace.module))
     known = KnownWarehouse.from_environ(environ, declared.warehouse)
-    findings = in_order([*asset_findings(declared, known), *job_findings(declared)])
+    findings = in_order(
+        [
+            *asset_findings(declared, known),
+            *job_findings(declared),
+            *moving_starts(declared, workspace),
+        ]
+    )
     is_refused = any(finding.is_refused for finding in findings)
     return Inspection(
         findings=tuple(findings),

@@ -1,6 +1,6 @@
-"""How a command of the runtime ends; imports the standard library only.
+"""How an inspection ends; imports the standard library only.
 
-The numbers mean what those of the `segmentstream` command mean.
+The numbers mean what those of the `segmentstream` command mean; 10 is none of those.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Lists what a command can end with; `MEANINGS` says what each means."""
+    """Lists what an inspection can end with; `MEANINGS` says what each means."""
 
     OK = 0
     FAILED = 1
     USAGE = 2
     CONFIGURATION = 5
-    WORKSPACE = 7
+    WORKSPACE = 10
     FAULT = 70
     INTERRUPTED = 130
 

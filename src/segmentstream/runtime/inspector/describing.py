@@ -49,9 +49,9 @@ from segmentstream._manifest import (
     Table,
     Versions,
 )
-from segmentstream.runtime.declared import Declared, DeclaredAsset
-from segmentstream.runtime.loading import Workspace
-from segmentstream.runtime.plain import plain
+from segmentstream.runtime.inspector.declared import Declared, DeclaredAsset
+from segmentstream.runtime.inspector.loading import Workspace
+from segmentstream.runtime.inspector.plain import plain
 
 _DISTRIBUTION = "segmentstream-pipeline"
 _KIND_TAG = "dagster/kind/"
@@ -79,6 +79,7 @@ def describe(declared: Declared, workspace: Workspace) -> Manifest:
         workspace: Where they are.
     """
     repository = declared.defs.get_repository_def()
+    declared_triggers = {each.name for each in declared.triggers}
     specs = {spec.key: spec for spec in declared.defs.resolve_all_asset_specs()}
     return Manifest(
         versions=Versions(sdk=version(_DISTRIBUTION), dagster=dagster.__version__),
@@ -91,8 +92,11 @@ def describe(declared: Declared, workspace: Workspace) -> Manifest:
         checks=_checks(declared),
         jobs=_jobs(repository),
         schedules=tuple(map(_schedule, sorted(repository.schedule_defs, key=_name))),
+        # Without the sensor that Dagster adds by itself for automation conditions.
         sensors=tuple(
-            _sensor(each, repository) for each in sorted(repository.sensor_defs, key=_name)
+            _sensor(each, repository)
+            for each in sorted(repository.sensor_defs, key=_name)
+            if each.name in declared_triggers
         ),
     )
 

@@ -28,12 +28,6 @@ def plain(value: object, folder: Path) -> JsonValue:  # noqa: C901 - a table of 
             return value
         case float() if math.isfinite(value):
             return value
-        case Mapping():
-            return {str(name): plain(each, folder) for name, each in value.items()}
-        case list() | tuple():
-            return [plain(each, folder) for each in value]
-        case set() | frozenset():
-            return sorted((plain(each, folder) for each in value), key=repr)
         case TableSchema():
             return [
                 {"name": each.name, "type": each.type, "description": each.description}
@@ -47,6 +41,13 @@ def plain(value: object, folder: Path) -> JsonValue:  # noqa: C901 - a table of 
             return _path(Path(value.path or ""), folder)
         case MetadataValue():
             return plain(value.value, folder)
+        # After Dagster's own values, many of which are tuples too.
+        case Mapping():
+            return {str(name): plain(each, folder) for name, each in value.items()}
+        case list() | tuple():
+            return [plain(each, folder) for each in value]
+        case set() | frozenset():
+            return sorted((plain(each, folder) for each in value), key=repr)
         case _:
             return _marked(value)
 

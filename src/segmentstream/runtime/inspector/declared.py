@@ -27,9 +27,10 @@ from dagster import (
 from segmentstream._core.names import WAREHOUSE_IO_MANAGER_KEY
 from segmentstream._dagster.io_manager import WarehouseIOManager
 from segmentstream._dagster.resource import WarehouseResource
-from segmentstream.runtime.findings import Place
-from segmentstream.runtime.sources import Sources
+from segmentstream.runtime.inspector.findings import Place
+from segmentstream.runtime.inspector.sources import Sources
 
+_DEFAULT_IO_MANAGER_KEY = "io_manager"
 _EXTERNAL_IO_MANAGER_KEY = "dagster/io_manager_key"
 
 
@@ -40,7 +41,7 @@ class DeclaredAsset:
     Attributes:
         definition: What declares it, perhaps with others.
         is_kept: Whether the warehouse keeps it, or would.
-        lacks_manager: Whether it names the warehouse's IO manager and there is none.
+        lacking: Names of resources that it needs and that there are not.
         is_external: Whether no run can write it.
         returns_table: Whether its function is annotated to return an Ibis table.
         table_inputs: Assets that its function takes as Ibis tables, by the name of the input.
@@ -55,7 +56,7 @@ class DeclaredAsset:
     backfill_policy: BackfillPolicy | None
     freshness_policy: FreshnessPolicy | None
     is_kept: bool
-    lacks_manager: bool
+    lacking: frozenset[str]
     is_external: bool
     returns_table: bool
     table_inputs: Mapping[str, AssetKey]
@@ -68,6 +69,7 @@ class DeclaredCheck:
 
     spec: AssetCheckSpec
     place: Place
+    lacking: frozenset[str]
     table_inputs: Mapping[str, AssetKey]
     other_inputs: Mapping[str, AssetKey]
 
@@ -113,6 +115,7 @@ class Declared:
             DeclaredCheck(
                 spec=spec,
                 place=self._sources.of_asset(each, spec.asset_key),
+                lacking=self._lacking(each, None),
                 **_inputs_of(each),
             )
             for each in definitions
@@ -189,7 +192,7 @@ class Declared:
     ) -> DeclaredAsset:
         available = {**(self.defs.resources or {}), **(resources or {})}
         manager = available.get(io_manager_key) if io_manager_key else None
-        is_missing = manager is None and io_manager_key == WAREHOUSE_IO_MANAGER_KEY
+        lacking = self._lacking(definition, io_manager_key)
         return DeclaredAsset(
             key=spec.key,
             definition=definition,
@@ -198,13 +201,23 @@ class Declared:
             partitions_def=spec.partitions_def,
             backfill_policy=backfill_policy,
             freshness_policy=spec.freshness_policy,
-            is_kept=is_missing or isinstance(manager, WarehouseIOManager),
-            lacks_manager=is_missing,
+            is_kept=isinstance(manager, WarehouseIOManager)
+            or (io_manager_key == WAREHOUSE_IO_MANAGER_KEY and io_manager_key in lacking),
+            lacking=lacking,
             is_external=is_external,
             returns_table=returns_table,
             table_inputs=table_inputs or {},
             other_inputs=other_inputs or {},
         )
+
+    def _lacking(self, definition: object, io_manager_key: str | None) -> frozenset[str]:
+        """Gives the resources that Dagster would miss; of a table of someone else, the manager."""
+        needed = {io_manager_key} if io_manager_key else set()
+        own: set[str] = {_DEFAULT_IO_MANAGER_KEY}
+        if isinstance(definition, AssetsDefinition) and definition.is_executable:
+            needed |= definition.required_resource_keys
+            own |= definition.resource_defs.keys()
+        return frozenset(needed - own - (self.defs.resources or {}).keys())
 
 
 def _once(definitions: Any) -> list[Any]:

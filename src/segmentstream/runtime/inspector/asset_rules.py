@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from dagster import EnvVar, TimeWindowPartitionsDefinition
 
 from segmentstream._core.errors import WarehouseConfigurationError
-from segmentstream._core.names import DEFAULT_NAMESPACE_VARIABLE, ENGINE_VARIABLE, fold_case
+from segmentstream._core.names import (
+    DEFAULT_NAMESPACE_VARIABLE,
+    ENGINE_VARIABLE,
+    WAREHOUSE_IO_MANAGER_KEY,
+    WAREHOUSE_RESOURCE_KEY,
+    fold_case,
+)
 from segmentstream._dagster.declarations import check_daily, check_partition_column
 from segmentstream._dagster.keys import shown, split_key
 from segmentstream._dagster.resource import WarehouseResource
 from segmentstream._warehouse.engines.bigquery.names import table_problem
 from segmentstream._warehouse.tables import TableRef
-from segmentstream.runtime.declared import Declared, DeclaredAsset, DeclaredCheck
-from segmentstream.runtime.findings import Code, Finding, Kind, Place
+from segmentstream.runtime.inspector.declared import Declared, DeclaredAsset, DeclaredCheck
+from segmentstream.runtime.inspector.findings import Code, Finding, Kind, Place
+
+_OF_THE_WAREHOUSE = {WAREHOUSE_IO_MANAGER_KEY, WAREHOUSE_RESOURCE_KEY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +64,7 @@ class KnownWarehouse:
 
 def asset_findings(declared: Declared, known: KnownWarehouse) -> Iterator[Finding]:
     """Looks at every asset and check."""
-    yield from _missing_warehouse(declared)
+    yield from _missing_resources(declared)
     for asset in declared.assets:
         if asset.is_kept:
             yield from _of_kept(asset, known)
@@ -71,18 +79,29 @@ def _literal(value: str | None) -> str | None:
     return None if isinstance(value, EnvVar) else value
 
 
-def _missing_warehouse(declared: Declared) -> Iterator[Finding]:
-    lacking = [asset for asset in declared.assets if asset.lacks_manager]
-    if lacking:
-        yield Finding(
-            code=Code.WAREHOUSE_MISSING,
-            kind="workspace",
-            name="",
-            problem=f"Assets such as {shown(lacking[0].key)} name the warehouse's IO manager, but "
-            "the resources have none.",
-            remedy="Write Definitions(..., resources=warehouse_resources()).",
-            places=(lacking[0].place,),
+def _missing_resources(declared: Declared) -> Iterator[Finding]:
+    takers: list[DeclaredAsset | DeclaredCheck] = [*declared.assets, *declared.checks]
+    unserved = [taker for taker in takers if taker.lacking & _OF_THE_WAREHOUSE]
+    if unserved:
+        yield _finding(
+            Code.WAREHOUSE_MISSING,
+            "workspace",
+            "",
+            f"{_name_of(unserved[0])[1]} needs the warehouse, but the resources have none.",
+            "Write Definitions(..., resources=warehouse_resources()).",
+            *(taker.place for taker in unserved),
         )
+    for taker in takers:
+        for resource in sorted(taker.lacking - _OF_THE_WAREHOUSE):
+            kind, name = _name_of(taker)
+            yield _finding(
+                Code.RESOURCE_MISSING,
+                kind,
+                name,
+                f"{name} needs the resource {resource!r}, which there is not.",
+                "Add it to Definitions(resources=...), or correct the name.",
+                taker.place,
+            )
 
 
 def _of_kept(asset: DeclaredAsset, known: KnownWarehouse) -> Iterator[Finding]:
