@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runtime.inspecting import run_inspect, write_workspace
+from segmentstream.runtime.__main__ import main
 from segmentstream.runtime.inspector.exits import MEANINGS, Exit
 from segmentstream.runtime.inspector.findings import FINDINGS
 
@@ -71,6 +72,20 @@ def test_a_manifest_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert done.returncode == Exit.FAILED
     assert "nowhere/manifest.json cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_fault_of_the_inspector_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error that is not the workspace's ends with 70 and shows where it came from."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr("segmentstream.runtime.inspector.command.inspect_workspace", fail)
+
+    assert main(["inspect", str(tmp_path / "manifest.json")]) == Exit.FAULT
+    assert "unforeseen" in capsys.readouterr().err
 
 
 def test_a_wrong_call_ends_with_2(tmp_path: Path) -> None:

@@ -563,6 +563,67 @@ def test_pyproject_says_which_module_it_is(tmp_path: Path, project: str) -> None
     assert [asset.key for asset in manifest.assets] == [("orders",)]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            """
+            @dg.asset # here
+            def first(second: int) -> int: ...
+            @dg.asset # here
+            def second(first: int) -> int: ...
+            defs = dg.Definitions([first, second])
+            """,
+            "Circular dependencies",
+        ),
+        (
+            """
+            @dg.asset(partitions_def=daily, **BY_DAY, **KEPT) # here
+            def first() -> ir.Table: ...
+            @dg.asset(partitions_def=dg.DailyPartitionsDefinition("2024-05-01"), **BY_DAY, **KEPT) # here
+            def second(first: ir.Table) -> ir.Table: ...
+            defs = dg.Definitions([first, second], resources=warehouse_resources())
+            """,
+            "Timezones Europe/Berlin and UTC don't match",
+        ),
+    ],
+    ids=["a circle", "other zones"],
+)
+def test_what_dagster_refuses_of_assets_has_their_places(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    """Dagster's own words come with the lines of the assets that they name."""
+    write_workspace(tmp_path, text)
+
+    finding = only(inspected(tmp_path))
+
+    assert finding.code is Code.DEFINITIONS_REFUSED
+    assert words in finding.problem
+    assert set(finding.places) == marked(tmp_path)
+
+
+def test_decorated_and_made_definitions_have_their_places(tmp_path: Path) -> None:
+    """Assets of one function, and schedules and sensors that are functions, have its line."""
+    write_workspace(
+        tmp_path,
+        """
+        outs = {name: dg.AssetOut(key=["a", "b", name], **KEPT) for name in ("one", "two")}
+        @dg.multi_asset(outs=outs) # here
+        def many() -> tuple[ir.Table, ir.Table]: ...
+        @dg.schedule(job_name="none", cron_schedule="0 0 * * *") # here
+        def nightly(): ...
+        @dg.sensor(job_name="none") # here
+        def watch(): ...
+        defs = dg.Definitions([many], schedules=[nightly], sensors=[watch], resources=warehouse_resources())
+        """,
+    )
+
+    findings = inspected(tmp_path).findings
+
+    assert [each.name for each in findings] == ["a/b/one", "a/b/two", "nightly", "watch"]
+    assert {place for each in findings for place in each.places} == marked(tmp_path)
+
+
 def test_text_says_place_problem_remedy_and_code(tmp_path: Path) -> None:
     """A line starts with its places, as editors and people read them, and ends with its code."""
     text, _ = _EXAMPLES[Code.KEY_DUPLICATE]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,18 +29,25 @@ def inspect(output: Path, environ: Mapping[str, str], *, is_json: bool) -> Exit:
         environ: The variables.
         is_json: Whether to print one JSON document rather than lines.
     """
-    with only_the_result_on_stdout():
-        findings, manifest, trace = _look(environ)
+    try:
+        with only_the_result_on_stdout():
+            findings, manifest, trace = _look(environ)
+    except Exception:  # noqa: BLE001 - the edge of the process
+        traceback.print_exc()
+        sys.stderr.write("The inspection itself failed. Please report these lines.\n")
+        return Exit.FAULT
     if manifest is not None:
         try:
             write_manifest(output, manifest)
         except OSError as error:
             sys.stderr.write(f"{output} cannot be written: {error.strerror}.\n")
             return Exit.FAILED
+    if trace:
+        sys.stderr.write(f"{trace}\n\n")
     if is_json:
         sys.stdout.write(canonical_json(_document(findings, manifest)))
     else:
-        _tell(findings, manifest, trace, output)
+        _tell(findings, manifest, output)
     if manifest is not None:
         return Exit.OK
     return Exit.CONFIGURATION if trace is None else Exit.WORKSPACE
@@ -62,13 +70,9 @@ def _document(findings: Sequence[Finding], manifest: Manifest | None) -> dict[st
     }
 
 
-def _tell(
-    findings: Sequence[Finding], manifest: Manifest | None, trace: str | None, output: Path
-) -> None:
+def _tell(findings: Sequence[Finding], manifest: Manifest | None, output: Path) -> None:
     for finding in findings:
         sys.stderr.write(f"{finding.text()}\n")
-    if trace:
-        sys.stderr.write(f"\n{trace}\n")
     if manifest is None:
         refused = sum(finding.is_refused for finding in findings)
         sys.stderr.write(f"{refused} refused; {output} was not written.\n")

@@ -291,7 +291,7 @@ def _error_of(defs: Definitions) -> Exception | None:
 def _refusal(error: Exception, declared: Declared, of: Named | None = None) -> Finding:
     words = _words(error)
     places = [of.place] if of else []
-    places += [asset.place for asset in declared.assets if repr(asset.key) in words]
+    places += [asset.place for asset in declared.assets if _is_named(asset.key, words)]
     return Finding(
         code=Code.DEFINITIONS_REFUSED,
         kind=cast("Kind", of.kind) if of else "workspace",
@@ -301,6 +301,13 @@ def _refusal(error: Exception, declared: Declared, of: Named | None = None) -> F
         remedy="Correct it as Dagster says.",
         places=tuple(dict.fromkeys(places)),
     )
+
+
+def _is_named(key: AssetKey, words: str) -> bool:
+    """Says whether Dagster's words name an asset, in one of its ways."""
+    name = re.escape(key.to_user_string())
+    ways = rf"""{re.escape(repr(key))}|['"]{name}['"]|\b(?:from|to|asset) {name}(?!\S)"""
+    return re.search(ways, words) is not None
 
 
 def _words(error: BaseException | None) -> str:

@@ -1,7 +1,7 @@
 """Where in a workspace something is written; imports Dagster.
 
-A function's place is in its code. What has no function, such as a job, is looked for among the
-variables of the workspace's modules, and the line is where its variable is assigned.
+The place of an asset is in its function's code. What has none, such as a job, is looked for among
+the variables of the workspace's modules, and the line is where its variable gets its value.
 """
 
 from __future__ import annotations
@@ -52,22 +52,15 @@ class Sources:
 
     def of_object(self, definition: object) -> Place:
         """Gives the place of a job, a schedule or a sensor."""
-        return self._of_variable(definition) or self._of_function(definition) or self._default
+        return self._of_variable(definition) or self._default
 
     def _of_function(self, definition: object) -> Place | None:
-        node = (
-            definition.node_def
-            if isinstance(definition, AssetsDefinition) and (definition.is_executable)
-            else definition
-        )
-        # The function that was decorated; the classes that hold it have no public name.
-        function = getattr(getattr(node, "compute_fn", None), "decorated_fn", None) or getattr(
-            node, "_raw_fn", None
-        )
-        if function is None:
+        if not isinstance(definition, AssetsDefinition) or not definition.is_executable:
             return None
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        if code is None:
+        # The class that holds what was decorated has no public name.
+        function = getattr(getattr(definition.node_def, "compute_fn", None), "decorated_fn", None)
+        code = getattr(inspect.unwrap(function), "__code__", None) if function else None
+        if function is None or code is None:
             return None
         place = place_of_file(code.co_filename, code.co_firstlineno, self._folder)
         return place or Place(file=str(function.__module__))
@@ -126,20 +119,16 @@ def _modules_of(folder: Path) -> list[ModuleType]:
 
 @cache
 def _assigned_lines(file: str) -> dict[str, int]:
+    """Gives the line of each name that a module assigns or decorates."""
     try:
         body = ast.parse(Path(file).read_text(encoding="utf-8")).body
     except (OSError, SyntaxError, UnicodeDecodeError):
         return {}
     lines = {}
     for statement in body:
-        targets = (
-            statement.targets
-            if isinstance(statement, ast.Assign)
-            else [statement.target]
-            if isinstance(statement, ast.AnnAssign)
-            else []
-        )
-        for target in targets:
-            if isinstance(target, ast.Name):
-                lines[target.id] = statement.lineno
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                lines[name] = statement.lineno
+            case ast.FunctionDef(name=name, decorator_list=[first, *_]):
+                lines[name] = first.lineno
     return lines
