@@ -624,6 +624,28 @@ def test_decorated_and_made_definitions_have_their_places(tmp_path: Path) -> Non
     assert {place for each in findings for place in each.places} == marked(tmp_path)
 
 
+def test_what_an_installed_package_defines_has_its_module_as_place(tmp_path: Path) -> None:
+    """A package inside the workspace's own environment is not taken for the workspace's code."""
+    packages = tmp_path / ".venv" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "elsewhere.py").write_text(
+        "import dagster as dg\n"
+        "@dg.asset(key=['a', 'b', 'c'], io_manager_key='warehouse_io')\n"
+        "def orders(): ...\n"
+    )
+    write_workspace(
+        tmp_path,
+        f"""
+        import sys
+        sys.path.append({str(packages)!r})
+        import elsewhere
+        defs = dg.Definitions([elsewhere.orders], resources=warehouse_resources())
+        """,
+    )
+
+    assert [str(place) for place in only(inspected(tmp_path)).places] == ["elsewhere"]
+
+
 def test_text_says_place_problem_remedy_and_code(tmp_path: Path) -> None:
     """A line starts with its places, as editors and people read them, and ends with its code."""
     text, _ = _EXAMPLES[Code.KEY_DUPLICATE]

@@ -55,6 +55,26 @@ def test_the_example_has_its_manifest_from_any_folder_with_any_hash_seed(tmp_pat
     assert manifest.versions.dagster.startswith("1.")
 
 
+def test_sets_are_written_in_one_order(tmp_path: Path) -> None:
+    """What users write as sets comes in another order with each hash seed, and out in the same."""
+    write_workspace(
+        tmp_path,
+        """
+        names = {"ibis", "sql", "python", "duckdb", "table", "view", "csv", "json"}
+        @dg.asset(kinds=names - {"csv", "json", "view", "table", "duckdb"}, deps=names, tags=dict.fromkeys(names, "1"), **KEPT)
+        def orders() -> ir.Table: ...
+        defs = dg.Definitions([orders], resources=warehouse_resources())
+        """,
+    )
+
+    written = set()
+    for seed in (1, 2, 3):
+        assert run_inspect(tmp_path, "manifest.json", hash_seed=seed).returncode == 0
+        written.add((tmp_path / "manifest.json").read_text())
+
+    assert len(written) == 1
+
+
 def test_what_is_kept_here_is_of_this_version() -> None:
     """The golden file is read by the models as they are; a breaking change needs a new version."""
     manifest = read_manifest(GOLDEN.read_text())
