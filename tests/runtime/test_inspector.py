@@ -219,7 +219,8 @@ _EXAMPLES: dict[Code, tuple[str, str]] = {
         config = dagster.PartitionedConfig(daily, run_config_for_partition_key_fn=lambda key: {})
         good = dg.define_asset_job("good", [orders])
         job = dg.define_asset_job("load", [orders], config=config) # here
-        defs = dg.Definitions([orders], jobs=[good, job], resources=warehouse_resources())
+        nightly = dg.ScheduleDefinition(job=job, cron_schedule="0 1 * * *") # it is the job's fault
+        defs = dg.Definitions([orders], jobs=[good, job], schedules=[nightly], resources=warehouse_resources())
         """,
         "load",
     ),

@@ -74,13 +74,13 @@ class DeclaredCheck:
     other_inputs: Mapping[str, AssetKey]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Named:
-    """Is a job, a schedule or a sensor.
+    """Is a job, a schedule or a sensor; equal to nothing but itself.
 
     Attributes:
         definition: Dagster's object; some of its classes have no public name.
-        target: The job it names by a text, for what starts jobs.
+        targets: The jobs that it names by a text, for what starts jobs.
     """
 
     name: str

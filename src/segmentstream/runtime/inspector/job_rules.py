@@ -178,14 +178,12 @@ def _policy(policy: BackfillPolicy | None) -> str:
 def _refused_by_dagster(declared: Declared, found: Sequence[Finding]) -> Iterator[Finding]:
     named = {(finding.kind, finding.name) for finding in found}
     jobs = [job for job in declared.jobs if ("job", job.name) not in named]
+    refused_jobs = {name for kind, name in named if kind == "job"}
     triggers = [
         each
         for each in declared.triggers
-        if (each.kind, each.name) not in named
-        and not {*each.targets, *(job.name for job in _jobs_within(each))}
-        & {name for kind, name in named if kind == "job"}
+        if (each.kind, each.name) not in named and not _jobs_of(each) & refused_jobs
     ]
-    # All at once first: one by one takes long, and says nothing where nothing is wrong.
     together = _error_of(_put_together(declared, jobs=jobs, triggers=triggers))
     if together is None:
         return
@@ -193,19 +191,36 @@ def _refused_by_dagster(declared: Declared, found: Sequence[Finding]) -> Iterato
     if alone is not None:
         yield _refusal(alone, declared)
         return
-    refused: list[Finding] = []
-    sound: list[Named] = []
-    for job in jobs:
-        error = _error_of(_put_together(declared, jobs=[job], triggers=[]))
-        if error is None:
-            sound.append(job)
-        else:
-            refused.append(_refusal(error, declared, job))
-    for trigger in triggers:
-        error = _error_of(_put_together(declared, jobs=sound, triggers=[trigger]))
-        if error is not None:
-            refused.append(_refusal(error, declared, trigger))
-    yield from refused or [_refusal(together, declared)]
+    bad = dict(
+        _culprits(jobs, lambda some: _error_of(_put_together(declared, jobs=some, triggers=[])))
+    )
+    sound = [job for job in jobs if job not in bad]
+    bad |= _culprits(
+        [each for each in triggers if not _jobs_of(each) & {job.name for job in bad}],
+        lambda some: _error_of(_put_together(declared, jobs=sound, triggers=some)),
+    )
+    yield from [_refusal(error, declared, each) for each, error in bad.items()] or [
+        _refusal(together, declared)
+    ]
+
+
+def _jobs_of(trigger: Named) -> set[str]:
+    return {*trigger.targets, *(job.name for job in _jobs_within(trigger))}
+
+
+def _culprits(
+    suspects: Sequence[Named], error_of: Callable[[Sequence[Named]], Exception | None]
+) -> Iterator[tuple[Named, Exception]]:
+    """Finds those that are refused by themselves, in halves: to put all together takes long."""
+    error = error_of(suspects) if suspects else None
+    if error is None:
+        return
+    if len(suspects) == 1:
+        yield suspects[0], error
+        return
+    middle = len(suspects) // 2
+    yield from _culprits(suspects[:middle], error_of)
+    yield from _culprits(suspects[middle:], error_of)
 
 
 def _put_together(
