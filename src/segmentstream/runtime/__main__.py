@@ -1,5 +1,6 @@
 """The commands of the runtime; each imports its work when it is called.
 
+python -m segmentstream.runtime
 python -m segmentstream.runtime inspect OUTPUT
 """
 
@@ -15,9 +16,8 @@ from segmentstream.runtime.inspector.exits import Exit, exit_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and gives what the process ends with."""
-    parser = _parser()
-    asked = parser.parse_args(arguments)
+    """Runs a command, without one the job that the variables name; gives the exit code."""
+    asked = _parser().parse_args(arguments)
     try:
         if asked.command == "inspect":
             from segmentstream.runtime.inspector.command import inspect  # noqa: PLC0415 - see above
@@ -25,8 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return inspect(asked.output, os.environ, is_json=asked.json)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    parser.print_usage(sys.stderr)
-    return Exit.USAGE
+    from segmentstream.runtime.run_job import main as run_job  # noqa: PLC0415 - see above
+
+    return run_job(os.environ)
 
 
 def _parser() -> argparse.ArgumentParser:

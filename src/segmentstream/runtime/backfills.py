@@ -1,0 +1,319 @@
+"""Drives the runs of a request to their end: starts, watches, records and sums them up.
+
+One thread does it all, so that the runs' processes can be forked from it at any moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+
+from dagster import DagsterInstance, DagsterRunStatus
+from dagster_postgres.utils import DagsterPostgresException
+from sqlalchemy.exc import DBAPIError
+
+from segmentstream.runtime.claims import Claim, Held
+from segmentstream.runtime.dagster_internals import (
+    report_canceled,
+    report_canceling,
+    report_failed,
+    tag_run,
+)
+from segmentstream.runtime.exits import RunExit
+from segmentstream.runtime.plans import PlannedRun, Request, describe_plan, plan_runs
+from segmentstream.runtime.records import (
+    DIED,
+    INTERRUPTED_TAG,
+    STOPPED,
+    Record,
+    read_record,
+    run_id_of,
+    tags_of,
+)
+from segmentstream.runtime.settings import RunSettings
+from segmentstream.runtime.telling import tell
+from segmentstream.runtime.workers import Worker
+
+MOST_DEATHS = 3  # of one run's process; a run that is too large for its machine dies each time
+SECONDS_TO_STOP = 4.0  # of a run; Cloud Run ends everything 10 seconds after it asked
+_SECONDS_BETWEEN_SIGNALS = 1.0
+_TICK_SECONDS = 0.5
+_SECONDS_OF_OUTAGE = 60.0
+_SECONDS_BETWEEN_CHECKS = 2.0
+
+
+@dataclass(slots=True)
+class Stop:
+    """Says whether the process was told to stop; a signal handler sets it."""
+
+    is_asked: bool = False
+
+
+@dataclass(slots=True)
+class _Progress:
+    queue: deque[PlannedRun]
+    succeeded: dict[str, str]
+    failed: dict[str, str]
+    live: list[Worker] = field(default_factory=list)
+    attempts: dict[str, int] = field(default_factory=dict)
+    deaths: dict[str, int] = field(default_factory=dict)
+    is_broken: bool = False  # an ordered request whose earlier day failed
+
+
+class Backfill:
+    """Is one request on its way; the claim on its run id is held meanwhile."""
+
+    def __init__(
+        self,
+        *,
+        instance: DagsterInstance,
+        claim: Claim,
+        request: Request,
+        settings: RunSettings,
+        stop: Stop,
+    ) -> None:
+        self._instance = instance
+        self._claim = claim
+        self._request = request
+        self._settings = settings
+        self._stop = stop
+        self._checked = time.monotonic()
+
+    def run(self) -> tuple[RunExit, dict[str, object]]:
+        """Runs the days that are left; gives the outcome and its summary.
+
+        Raises:
+            RunRefusedError: The run id is recorded for something else.
+        """
+        record = self._record()
+        if record.unfinished:
+            self._bury(record)
+            record = self._record()
+        progress = self._begin(record)
+        exit_code = self._drive(progress)
+        return exit_code, self._summary(progress, exit_code)
+
+    def _begin(self, record: Record) -> _Progress:
+        wanted = self._request.days or ("all",)
+        left = [day for day in wanted if day not in record.succeeded and day not in record.failed]
+        runs = plan_runs(self._request, left) if left else ()
+        if len(left) < len(wanted):
+            tell(
+                f"Recorded: {len(record.succeeded)} succeeded, {len(record.failed)} failed, "
+                f"{len(left)} left."
+            )
+        if runs:
+            tell(describe_plan(self._request, runs, self._settings.parallel_runs))
+        exhausted = [run for run in runs if record.deaths[run.label] >= MOST_DEATHS]
+        progress = _Progress(
+            queue=deque(run for run in runs if run not in exhausted),
+            succeeded=dict(record.succeeded),
+            failed=dict(record.failed),
+            attempts=dict(record.attempts),
+            deaths=dict(record.deaths),
+        )
+        for run in exhausted:
+            self._fail(progress, run, "")
+        return progress
+
+    def _drive(self, progress: _Progress) -> RunExit:
+        limit = 1 if self._request.is_ordered else self._settings.parallel_runs
+        while progress.live or progress.queue:
+            if self._stop.is_asked:
+                self._end(progress)
+                return RunExit.STOPPED
+            if not self._still_ours():
+                for worker in progress.live:
+                    worker.kill()
+                return RunExit.TAKEN_OVER
+            while progress.queue and len(progress.live) < limit:
+                self._start(progress, progress.queue.popleft())
+            wait([worker.sentinel for worker in progress.live], timeout=_TICK_SECONDS)
+            for worker in [each for each in progress.live if not each.is_alive()]:
+                progress.live.remove(worker)
+                self._settle(progress, worker)
+            if self._request.is_ordered and progress.failed:
+                progress.queue.clear()
+        is_done = not progress.failed and not self._left(progress)
+        return RunExit.SUCCEEDED if is_done else RunExit.FAILED
+
+    def _start(self, progress: _Progress, run: PlannedRun) -> None:
+        attempt = progress.attempts.get(run.label, 0)
+        progress.attempts[run.label] = attempt + 1
+        run_id = run_id_of(self._settings, run, attempt)
+        progress.live.append(Worker(self._request.job, run, run_id, tags_of(self._settings, run)))
+
+    def _settle(self, progress: _Progress, worker: Worker) -> None:
+        """Takes in how a run ended, as the instance has it; the process may have died before."""
+        said = worker.outcome()
+        recorded = self._patiently(lambda: self._instance.get_run_by_id(worker.run_id))
+        if recorded is not None and recorded.status is DagsterRunStatus.SUCCESS:
+            for day in worker.run.days or ("all",):
+                progress.succeeded[day] = worker.run_id
+                progress.failed.pop(day, None)
+            self._tell_end(progress, worker, "succeeded", rows=said.rows if said else None)
+            return
+        is_own = (
+            recorded is not None
+            and recorded.status is DagsterRunStatus.FAILURE
+            and said is not None
+            and not said.lost_instance
+        )
+        if is_own and said is not None:
+            self._tell_end(progress, worker, "failed", reason=said.reason)
+            self._fail(progress, worker.run, worker.run_id)
+            return
+        reason = said.reason if said and said.reason else worker.ending()
+        self._interrupted(worker.run_id, DIED, reason)
+        deaths = progress.deaths[worker.run.label] = progress.deaths.get(worker.run.label, 0) + 1
+        self._tell_end(progress, worker, "died", reason=reason)
+        if deaths < MOST_DEATHS:
+            progress.queue.appendleft(worker.run)
+        else:
+            self._fail(progress, worker.run, worker.run_id)
+
+    def _fail(self, progress: _Progress, run: PlannedRun, run_id: str) -> None:
+        for day in run.days or ("all",):
+            progress.failed[day] = run_id
+
+    def _end(self, progress: _Progress) -> None:
+        """Stops what runs: asks, asks again, ends it, and records what did not do so itself."""
+        tell(f"Stopping: {len(progress.live)} running, {len(self._left(progress))} days left.")
+        for worker in progress.live:
+            with _quietly():
+                run = self._instance.get_run_by_id(worker.run_id)
+                if run is not None and not run.is_finished:
+                    report_canceling(self._instance, run)
+        deadline, again = time.monotonic() + SECONDS_TO_STOP, 0.0
+        while (alive := [each for each in progress.live if each.is_alive()]) and (
+            time.monotonic() < deadline
+        ):
+            # A retry policy takes the first interrupt for a failure, and starts the step again.
+            if time.monotonic() >= again:
+                again = time.monotonic() + _SECONDS_BETWEEN_SIGNALS
+                for worker in alive:
+                    worker.interrupt()
+            wait([worker.sentinel for worker in alive], timeout=0.1)
+        for worker in progress.live:
+            worker.kill()
+        for worker in progress.live:
+            with _quietly():
+                self._settle_stopped(progress, worker)
+
+    def _settle_stopped(self, progress: _Progress, worker: Worker) -> None:
+        recorded = self._instance.get_run_by_id(worker.run_id)
+        if recorded is not None and recorded.status is DagsterRunStatus.SUCCESS:
+            progress.succeeded |= dict.fromkeys(worker.run.days or ("all",), worker.run_id)
+            self._tell_end(progress, worker, "succeeded")
+            return
+        self._interrupted(worker.run_id, STOPPED, "the process was told to stop")
+        self._tell_end(progress, worker, "stopped")
+
+    def _interrupted(self, run_id: str, how: str, reason: str) -> None:
+        """Records that a run came to no end of its own, so that its days count as left."""
+
+        def record() -> None:
+            run = self._instance.get_run_by_id(run_id)
+            if run is None:
+                return
+            tag_run(self._instance, run_id, {INTERRUPTED_TAG: how})
+            if not run.is_finished:
+                report = report_canceled if how == STOPPED else report_failed
+                report(self._instance, run, f"The run was interrupted: {reason}.")
+
+        self._patiently(record)
+
+    def _bury(self, record: Record) -> None:
+        """Ends, in the records, the runs of a process that has died: we hold its claim now."""
+        for run in record.unfinished:
+            self._interrupted(run.run_id, DIED, "the process that drove it died")
+            tell(f"Run {run.run_id} was left unfinished by a process that died; it is run again.")
+
+    def _record(self) -> Record:
+        return self._patiently(lambda: read_record(self._instance, self._request, self._settings))
+
+    def _still_ours(self) -> bool:
+        if time.monotonic() - self._checked < _SECONDS_BETWEEN_CHECKS:
+            return True
+        self._checked = time.monotonic()
+        return self._claim.check() is not Held.NO
+
+    def _patiently[T](self, ask: Callable[[], T]) -> T:
+        """Asks the instance through an outage of Postgres; briefly when told to stop."""
+        deadline = time.monotonic() + _SECONDS_OF_OUTAGE
+        while True:
+            try:
+                return ask()
+            except (DBAPIError, DagsterPostgresException):
+                if time.monotonic() > deadline or self._stop.is_asked:
+                    raise
+                time.sleep(_TICK_SECONDS)
+
+    def _left(self, progress: _Progress) -> list[str]:
+        wanted = self._request.days or ("all",)
+        return [
+            day for day in wanted if day not in progress.succeeded and day not in progress.failed
+        ]
+
+    def _tell_end(
+        self,
+        progress: _Progress,
+        worker: Worker,
+        how: str,
+        *,
+        rows: int | None = None,
+        reason: str = "",
+    ) -> None:
+        left = len(self._left(progress))
+        if how == "failed":
+            left -= len(worker.run.days) or 1
+        parts = [f"{worker.run.label}: {how}"]
+        if rows is not None:
+            parts.append(f"{rows:,} rows")
+        parts.append(f"{worker.seconds:.1f} s")
+        if self._request.days:
+            parts.append(f"{left} days left")
+        tell(
+            ", ".join(parts) + (f". {reason}" if reason else ""),
+            level=logging.INFO if how == "succeeded" else logging.ERROR,
+            run_id=worker.run_id,
+            days=list(worker.run.days),
+            rows=rows,
+            seconds=round(worker.seconds, 3),
+            days_left=left,
+        )
+
+    def _summary(self, progress: _Progress, exit_code: RunExit) -> dict[str, object]:
+        def state(day: str) -> dict[str, str]:
+            if day in progress.succeeded:
+                return {"state": "succeeded", "run": progress.succeeded[day]}
+            if day in progress.failed:
+                return {"state": "failed", "run": progress.failed[day]}
+            return {"state": "left"}
+
+        states = {day: state(day) for day in self._request.days or ("all",)}
+        told = [each["state"] for each in states.values()]
+        return {
+            "job": self._settings.job,
+            "run_id": str(self._settings.run_id),
+            "outcome": exit_code.name.lower(),
+            "exit_code": int(exit_code),
+            "succeeded": told.count("succeeded"),
+            "failed": told.count("failed"),
+            "left": told.count("left"),
+            "days": states,
+        }
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Goes on without Postgres while stopping: the next start finds what is not recorded."""
+    try:
+        yield
+    except (DBAPIError, DagsterPostgresException) as error:
+        tell(f"Postgres did not take a record: {type(error).__name__}.", level=logging.WARNING)

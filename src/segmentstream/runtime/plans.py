@@ -1,0 +1,194 @@
+"""Which runs a request takes, and which days each has; imports Dagster and `dagster_internals`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import batched
+
+from dagster import (
+    DailyPartitionsDefinition,
+    Definitions,
+    JobDefinition,
+    PartitionsDefinition,
+    TimeWindowPartitionMapping,
+)
+
+from segmentstream.runtime.dagster_internals import assets_of, job_names, resolved_job
+from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.settings import (
+    FIRST_DAY_VARIABLE,
+    JOB_VARIABLE,
+    LAST_DAY_VARIABLE,
+    RunSettings,
+)
+
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Says what is asked of a job.
+
+    Attributes:
+        job: The job, with all that it needs.
+        days: The requested days in order, as partition keys; none for a job without days.
+        calendar: Every day that the job has.
+        days_per_run: The most days of one run; None where one run takes all.
+        is_ordered: Whether a day needs earlier days of the same request.
+    """
+
+    job: JobDefinition
+    days: tuple[str, ...]
+    calendar: tuple[str, ...]
+    days_per_run: int | None
+    is_ordered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """Is one run: its days in order; none for a job without days."""
+
+    days: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """Its days in short, the same for the same days."""
+        if not self.days:
+            return "all"
+        first, last = self.days[0], self.days[-1]
+        return first if first == last else f"{first}..{last}"
+
+
+def read_request(defs: Definitions, settings: RunSettings) -> Request:
+    """Finds the job and the days that the settings ask for.
+
+    Raises:
+        RunRefusedError: There is no such job or day, or the job cannot be run by days.
+    """
+    names = sorted(job_names(defs))
+    if settings.job not in names:
+        known = ", ".join(name for name in names if not name.startswith("__"))
+        raise RunRefusedError(
+            f"{JOB_VARIABLE} is {settings.job!r}, and the workspace has no such job.",
+            f"It has: {known or 'none'}.",
+            exit_code=RunExit.JOB,
+        )
+    job = resolved_job(defs, settings.job)
+    assets = assets_of(job)
+    partitions = assets.partitions or tuple(each for each in [job.partitions_def] if each)
+    if len(partitions) > 1:
+        raise RunRefusedError(
+            f"The assets of the job {job.name} have {len(partitions)} different partitionings, so "
+            "no days fit them all.",
+            "Make a job for each of them.",
+            exit_code=RunExit.JOB,
+        )
+    if not partitions:
+        _refuse_days(settings)
+        return Request(job=job, days=(), calendar=(), days_per_run=None, is_ordered=False)
+    calendar = _calendar(job, partitions[0])
+    return Request(
+        job=job,
+        days=_days(settings, calendar),
+        calendar=calendar,
+        days_per_run=assets.days_per_run,
+        is_ordered=_is_ordered(defs, job),
+    )
+
+
+def plan_runs(request: Request, left: Collection[str]) -> tuple[PlannedRun, ...]:
+    """Divides days into runs: as few as the job's policy and gaps between the days allow."""
+    if not request.days:
+        return (PlannedRun(days=()),)
+    return tuple(
+        PlannedRun(days=tuple(days))
+        for stretch in _stretches(request.calendar, left)
+        for days in batched(stretch, request.days_per_run or len(stretch))
+    )
+
+
+def describe_plan(request: Request, runs: Sequence[PlannedRun], parallel_runs: int) -> str:
+    """Says which runs there will be."""
+    if not request.days:
+        return f"Plan: {request.job.name}, 1 run."
+    days = sum(len(run.days) for run in runs)
+    labels = [run.label for run in runs]
+    if len(labels) > _NAMED:
+        labels = [*labels[: _NAMED - 1], "...", labels[-1]]
+    at_a_time = 1 if request.is_ordered else min(parallel_runs, len(runs))
+    why = "; a day needs earlier ones" if request.is_ordered else ""
+    return (
+        f"Plan: {request.job.name}, {_counted(days, 'day')} in {_counted(len(runs), 'run')}, "
+        f"{at_a_time} at a time{why}: {', '.join(labels)}."
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _refuse_days(settings: RunSettings) -> None:
+    if settings.first_day is not None:
+        raise RunRefusedError(
+            f"The job {settings.job} has no days, and days are set.",
+            f"Leave out {FIRST_DAY_VARIABLE} and {LAST_DAY_VARIABLE}.",
+            exit_code=RunExit.VARIABLES,
+        )
+
+
+def _calendar(job: JobDefinition, partitions: PartitionsDefinition[str]) -> tuple[str, ...]:
+    if not isinstance(partitions, DailyPartitionsDefinition):
+        raise RunRefusedError(
+            f"The job {job.name} is partitioned by {type(partitions).__name__}.",
+            "Only days can be run: DailyPartitionsDefinition.",
+            exit_code=RunExit.JOB,
+        )
+    return tuple(partitions.get_partition_keys())
+
+
+def _days(settings: RunSettings, calendar: Sequence[str]) -> tuple[str, ...]:
+    if settings.first_day is None or settings.last_day is None:
+        raise RunRefusedError(
+            f"The job {settings.job} runs by days, and none are set.",
+            f"Set {FIRST_DAY_VARIABLE} and {LAST_DAY_VARIABLE}, both inclusive.",
+            exit_code=RunExit.VARIABLES,
+        )
+    first, last = settings.first_day.isoformat(), settings.last_day.isoformat()
+    days = tuple(day for day in calendar if first <= day <= last)
+    if not days or first < calendar[0] or last > calendar[-1]:
+        has = f"from {calendar[0]} to {calendar[-1]} now" if calendar else "none yet"
+        raise RunRefusedError(
+            f"The days {first} to {last} are not all among those of the job {settings.job}.",
+            f"It has days {has}.",
+            exit_code=RunExit.RANGE,
+        )
+    return days
+
+
+def _stretches(calendar: Sequence[str], left: Collection[str]) -> Iterator[list[str]]:
+    wanted, stretch = set(left), list[str]()
+    for day in calendar:
+        if day in wanted:
+            stretch.append(day)
+        elif stretch:
+            yield stretch
+            stretch = []
+    if stretch:
+        yield stretch
+
+
+def _is_ordered(defs: Definitions, job: JobDefinition) -> bool:
+    """Says whether an asset takes other days of an asset that the same job computes."""
+    keys = assets_of(job).keys
+    mappings = [
+        dep.partition_mapping
+        for spec in defs.resolve_all_asset_specs()
+        if spec.key in keys and spec.partitions_def is not None
+        for dep in spec.deps
+        if dep.asset_key in keys
+    ]
+    return any(
+        isinstance(each, TimeWindowPartitionMapping) and (each.start_offset or each.end_offset)
+        for each in mappings
+    )

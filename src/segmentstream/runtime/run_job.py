@@ -1,0 +1,114 @@
+"""Runs one job of the workspace and ends with its outcome: puts the parts of `runtime` together."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import MutableMapping
+from pathlib import Path
+from types import FrameType
+
+from dagster import DagsterInstance
+from sqlalchemy.exc import DBAPIError
+
+from segmentstream._core.errors import SegmentStreamError
+from segmentstream.runtime.backfills import Backfill, Stop
+from segmentstream.runtime.claims import Claim
+from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.instance import migrate, open_instance
+from segmentstream.runtime.loading import load_definitions
+from segmentstream.runtime.plans import Request, read_request
+from segmentstream.runtime.records import read_record
+from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, mode_of
+from segmentstream.runtime.telling import start_telling, tell, tell_fault, write_summary
+
+_SECONDS_BETWEEN_TRIES = 0.5
+# After an outage of Postgres its holder comes first: it tries again every other second.
+_SECONDS_AFTER_OUTAGE = 15.0
+
+
+def main(environ: MutableMapping[str, str]) -> int:
+    """Does what the variables say; gives the exit code."""
+    start_telling(is_terminal=sys.stderr.isatty())
+    stop = Stop()
+    _listen(stop)
+    try:
+        return int(_do(environ, stop))
+    except RunRefusedError as error:
+        tell(str(error), level=40, exit_code=int(error.exit))
+        return int(error.exit)
+    except (DBAPIError, SegmentStreamError) as error:
+        # The text of a driver's error can hold the address, and with it the password.
+        told = str(error) if isinstance(error, SegmentStreamError) else type(error).__name__
+        tell(f"Postgres cannot be used: {told}", level=40, exit_code=int(RunExit.INSTANCE))
+        return int(RunExit.INSTANCE)
+    except Exception:  # noqa: BLE001 - the edge of the process
+        tell_fault("The runtime itself failed; please report these lines.")
+        return int(RunExit.FAULT)
+
+
+def _do(environ: MutableMapping[str, str], stop: Stop) -> RunExit:
+    mode = mode_of(environ)
+    instance_settings = InstanceSettings.from_environ(environ)
+    if mode is Mode.MIGRATE:
+        migrate(instance_settings, environ)
+        tell("The tables of Dagster are of this release.")
+        return RunExit.SUCCEEDED
+    settings = RunSettings.from_environ(environ)
+    request = read_request(load_definitions(Path.cwd()), settings)
+    with open_instance(instance_settings, environ) as (instance, address):
+        return _run(instance, address, request, settings, stop)
+
+
+def _run(
+    instance: DagsterInstance,
+    address: str,
+    request: Request,
+    settings: RunSettings,
+    stop: Stop,
+) -> RunExit:
+    read_record(instance, request, settings)  # refuses an id of something else before it waits
+    claim = Claim(address, f"segmentstream: run {settings.run_id}")
+    if not _take(claim, stop):
+        return RunExit.STOPPED
+    try:
+        backfill = Backfill(
+            instance=instance, claim=claim, request=request, settings=settings, stop=stop
+        )
+        exit_code, summary = backfill.run()
+    finally:
+        claim.release()
+    write_summary(summary)
+    return exit_code
+
+
+def _take(claim: Claim, stop: Stop) -> bool:
+    """Waits until the claim is ours; False when told to stop before."""
+    is_told, pause = False, _SECONDS_BETWEEN_TRIES
+    while not stop.is_asked:
+        try:
+            if claim.take():
+                return True
+            pause = _SECONDS_BETWEEN_TRIES
+        except DBAPIError:
+            pause = _SECONDS_AFTER_OUTAGE
+        if not is_told:
+            tell("Another process runs this run id; waiting for its outcome.")
+            is_told = True
+        _pause(pause, stop)
+    return False
+
+
+def _pause(seconds: float, stop: Stop) -> None:
+    deadline = time.monotonic() + seconds
+    while not stop.is_asked and time.monotonic() < deadline:
+        time.sleep(min(_SECONDS_BETWEEN_TRIES, seconds))
+
+
+def _listen(stop: Stop) -> None:
+    def asked(_number: int, _frame: FrameType | None) -> None:
+        stop.is_asked = True
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, asked)

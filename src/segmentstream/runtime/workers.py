@@ -1,0 +1,232 @@
+"""One run in a process of its own, which ends with the process that started it.
+
+The processes are forked where that is safe: Dagster and a workspace take seconds to import. Each
+opens the instance itself; nothing but the claim's socket is inherited open, and that on purpose.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+from dagster import DagsterInstance, ExecuteInProcessResult, JobDefinition
+
+from segmentstream.runtime.dagster_internals import resolved_job
+from segmentstream.runtime.plans import PlannedRun
+from segmentstream.runtime.telling import (
+    has_loggers,
+    logging_config,
+    start_telling,
+    with_own_logger,
+)
+
+_RANGE_START = "dagster/asset_partition_range_start"
+_RANGE_END = "dagster/asset_partition_range_end"
+_ROWS = ("dagster/row_count", "dagster/partition_row_count")
+# What a run raises, or what its steps failed of, when the instance was out of reach.
+_OUTAGES = ("DagsterPostgresException", "OperationalError", "InterfaceError")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Is what a process says of its run at the end.
+
+    Attributes:
+        is_success: Whether all of it succeeded.
+        rows: How many rows it wrote, as far as its assets tell.
+        reason: Why it failed, in one line for each step.
+        lost_instance: Whether it failed of the instance, not of the workspace.
+    """
+
+    is_success: bool
+    rows: int = 0
+    reason: str = ""
+    lost_instance: bool = False
+
+
+class Worker:
+    """Is the process of one run.
+
+    Attributes:
+        run: What it runs.
+        run_id: The id of its run in Dagster.
+        started: When, on the monotonic clock.
+    """
+
+    def __init__(
+        self, job: JobDefinition, run: PlannedRun, run_id: str, tags: Mapping[str, str]
+    ) -> None:
+        self.run = run
+        self.run_id = run_id
+        self.started = time.monotonic()
+        context = _context()
+        self._told, telling = context.Pipe(duplex=False)
+        # A job does not fit through a pipe; a new process loads the workspace by itself.
+        given = job if context.get_start_method() == "fork" else job.name
+        arguments = (given, run, run_id, dict(tags), telling, sys.stderr.isatty())
+        self._process = context.Process(target=_execute, args=arguments, daemon=True)  # type: ignore[attr-defined]  # typeshed has it on each context
+        with warnings.catch_warnings():
+            # Threads of libraries, which their own handlers see through a fork.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process.start()
+        telling.close()
+
+    @property
+    def sentinel(self) -> int:
+        """Is readable once the process has ended."""
+        return int(self._process.sentinel)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self.started
+
+    def is_alive(self) -> bool:
+        """Says whether the process still runs."""
+        return bool(self._process.is_alive())
+
+    def interrupt(self) -> None:
+        """Asks the run to end."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Ends the process, and waits until it is gone."""
+        self._process.kill()
+        self._process.join()
+
+    def outcome(self) -> Outcome | None:
+        """Gives what the ended process said; None where it died before."""
+        self._process.join()
+        try:
+            told = self._told.recv() if self._told.poll() else None
+        except (EOFError, OSError):
+            told = None
+        self._told.close()
+        return told if isinstance(told, Outcome) else None
+
+    def ending(self) -> str:
+        """Says how the process ended, for a person."""
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            return f"its process was ended by {signal.Signals(-code).name}"
+        return f"its process ended with {code}"
+
+
+def _context() -> BaseContext:
+    # A thread that runs meanwhile may hold a lock, which nobody in the child would release.
+    is_safe = sys.platform == "linux" and threading.active_count() == 1
+    return multiprocessing.get_context("fork" if is_safe else "spawn")
+
+
+def _execute(  # noqa: PLR0917 - multiprocessing passes positions
+    given: JobDefinition | str,
+    run: PlannedRun,
+    run_id: str,
+    tags: Mapping[str, str],
+    telling: Connection,
+    is_terminal: bool,  # noqa: FBT001
+) -> None:
+    for name in (signal.SIGINT, signal.SIGTERM):
+        # Dagster puts the handler of SIGINT back for both when a run has ended.
+        signal.signal(name, signal.default_int_handler)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        job = given if isinstance(given, JobDefinition) else _loaded(given, is_terminal=is_terminal)
+        outcome = _outcome(job, run, run_id, tags)
+    except Exception as error:
+        logging.getLogger(__name__).exception("The run %s came to no end.", run_id)
+        names = {each.__name__ for each in type(error).__mro__}
+        outcome = Outcome(
+            is_success=False,
+            reason=f"{type(error).__name__}: {_first_line(str(error))}",
+            lost_instance=not names.isdisjoint(_OUTAGES),
+        )
+    telling.send(outcome)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _loaded(name: str, *, is_terminal: bool) -> JobDefinition:
+    from segmentstream.runtime.loading import load_definitions  # noqa: PLC0415 - when spawned
+
+    start_telling(is_terminal=is_terminal)
+    return resolved_job(load_definitions(Path.cwd()), name)
+
+
+def _outcome(job: JobDefinition, run: PlannedRun, run_id: str, tags: Mapping[str, str]) -> Outcome:
+    own = dict(tags)
+    partition_key = run.days[0] if len(run.days) == 1 else None
+    if len(run.days) > 1:
+        own |= {_RANGE_START: run.days[0], _RANGE_END: run.days[-1]}
+    config = _config(job, partition_key)
+    with DagsterInstance.get() as instance:
+        result = with_own_logger(job).execute_in_process(
+            run_config=config,
+            instance=instance,
+            run_id=run_id,
+            partition_key=partition_key,
+            tags=own,
+            raise_on_error=False,
+        )
+    reasons = list(_reasons(result))
+    return Outcome(
+        is_success=result.success,
+        rows=_rows(result),
+        reason="; ".join(text for text, _ in reasons),
+        lost_instance=any(is_outage for _, is_outage in reasons),
+    )
+
+
+def _config(job: JobDefinition, partition_key: str | None) -> Mapping[str, Any] | None:
+    """Gives what the job configures itself, and our logger; None where that is all its own."""
+    if has_loggers(job):
+        return None
+    own: Mapping[str, Any] = job.run_config or {}
+    if job.partitioned_config is not None and partition_key is not None:
+        own = job.partitioned_config.get_run_config_for_partition_key(partition_key)
+    return logging_config(own)
+
+
+def _rows(result: ExecuteInProcessResult) -> int:
+    rows = 0
+    for event in result.all_events:
+        if event.is_step_materialization:
+            told: Any = event.materialization.metadata  # values of many types
+            rows += next((int(told[name].value) for name in _ROWS if name in told), 0)
+    return rows
+
+
+def _reasons(result: ExecuteInProcessResult) -> list[tuple[str, bool]]:
+    found = []
+    for event in result.all_events:
+        error: Any = getattr(event.event_specific_data, "error", None)
+        if not event.is_failure or error is None:
+            continue
+        is_outage = False
+        while error.cause is not None:
+            is_outage = is_outage or error.cls_name in _OUTAGES
+            error = error.cause
+        is_outage = is_outage or error.cls_name in _OUTAGES
+        found.append((f"{event.step_key or 'run'}: {_first_line(error.message)}", is_outage))
+    return found
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:500]
