@@ -6,6 +6,7 @@ One thread does it all, so that the runs' processes can be forked from it at any
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from segmentstream.runtime.records import (
 )
 from segmentstream.runtime.settings import RunSettings
 from segmentstream.runtime.telling import tell
-from segmentstream.runtime.workers import Worker
+from segmentstream.runtime.workers import Worker, warm_up
 
 MOST_DEATHS = 3  # of one run's process; a run that is too large for its machine dies each time
 SECONDS_TO_STOP = 4.0  # of a run; Cloud Run ends everything 10 seconds after it asked
@@ -62,7 +63,6 @@ class _Progress:
     live: list[Worker] = field(default_factory=list)
     attempts: dict[str, int] = field(default_factory=dict)
     deaths: dict[str, int] = field(default_factory=dict)
-    is_broken: bool = False  # an ordered request whose earlier day failed
 
 
 class Backfill:
@@ -95,7 +95,11 @@ class Backfill:
             self._bury(record)
             record = self._record()
         progress = self._begin(record)
-        exit_code = self._drive(progress)
+        try:
+            exit_code = self._drive(progress)
+        finally:
+            for worker in progress.live:
+                worker.kill()  # whatever has gone wrong: none of them may run on
         return exit_code, self._summary(progress, exit_code)
 
     def _begin(self, record: Record) -> _Progress:
@@ -108,6 +112,7 @@ class Backfill:
                 f"{len(left)} left."
             )
         if runs:
+            warm_up(os.environ, runs=len(runs))
             tell(describe_plan(self._request, runs, self._settings.parallel_runs))
         exhausted = [run for run in runs if record.deaths[run.label] >= MOST_DEATHS]
         progress = _Progress(
@@ -128,8 +133,6 @@ class Backfill:
                 self._end(progress)
                 return RunExit.STOPPED
             if not self._still_ours():
-                for worker in progress.live:
-                    worker.kill()
                 return RunExit.TAKEN_OVER
             while progress.queue and len(progress.live) < limit:
                 self._start(progress, progress.queue.popleft())

@@ -38,7 +38,7 @@ class JobAssets:
 
 def job_names(defs: Definitions) -> Sequence[str]:
     """Lists the jobs, also those that only a schedule names (`get_repository_def`)."""
-    return _given(lambda: [job.name for job in defs.get_repository_def().get_all_jobs()])
+    return _given(lambda: defs.get_repository_def().job_names)
 
 
 def resolved_job(defs: Definitions, name: str) -> JobDefinition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -35,7 +36,8 @@ def load_definitions(start: Path) -> Definitions:
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     try:
-        module = importlib.import_module(name)
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for results alone
+            module = importlib.import_module(name)
     except Exception as error:
         raise does_not_load(error, root) from error
     found = getattr(module, "defs", None)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import batched
+from pathlib import Path
 
 from dagster import (
+    DagsterError,
     DailyPartitionsDefinition,
     Definitions,
     JobDefinition,
@@ -16,6 +18,7 @@ from dagster import (
 
 from segmentstream.runtime.dagster_internals import assets_of, job_names, resolved_job
 from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.loading import does_not_load
 from segmentstream.runtime.settings import (
     FIRST_DAY_VARIABLE,
     JOB_VARIABLE,
@@ -66,7 +69,7 @@ def read_request(defs: Definitions, settings: RunSettings) -> Request:
     Raises:
         RunRefusedError: There is no such job or day, or the job cannot be run by days.
     """
-    names = sorted(job_names(defs))
+    names = sorted(_names(defs))
     if settings.job not in names:
         known = ", ".join(name for name in names if not name.startswith("__"))
         raise RunRefusedError(
@@ -74,7 +77,7 @@ def read_request(defs: Definitions, settings: RunSettings) -> Request:
             f"It has: {known or 'none'}.",
             exit_code=RunExit.JOB,
         )
-    job = resolved_job(defs, settings.job)
+    job = _resolved(defs, settings.job)
     assets = assets_of(job)
     partitions = assets.partitions or tuple(each for each in [job.partitions_def] if each)
     if len(partitions) > 1:
@@ -122,6 +125,25 @@ def describe_plan(request: Request, runs: Sequence[PlannedRun], parallel_runs: i
         f"Plan: {request.job.name}, {_counted(days, 'day')} in {_counted(len(runs), 'run')}, "
         f"{at_a_time} at a time{why}: {', '.join(labels)}."
     )
+
+
+def _names(defs: Definitions) -> Sequence[str]:
+    try:
+        return job_names(defs)
+    except DagsterError as error:
+        raise does_not_load(error, Path.cwd()) from error
+
+
+def _resolved(defs: Definitions, name: str) -> JobDefinition:
+    try:
+        return resolved_job(defs, name)
+    except DagsterError as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise RunRefusedError(
+            f"The job {name} cannot be put together: {reason}",
+            "Correct it; assets of different days go into jobs of their own.",
+            exit_code=RunExit.JOB,
+        ) from error
 
 
 def _counted(number: int, noun: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from types import FrameType
 
@@ -24,7 +24,7 @@ from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, 
 from segmentstream.runtime.telling import start_telling, tell, tell_fault, write_summary
 
 _SECONDS_BETWEEN_TRIES = 0.5
-# After an outage of Postgres its holder comes first: it tries again every other second.
+# So long its holder comes first: it looks every other second whether it has lost the claim.
 _SECONDS_AFTER_OUTAGE = 15.0
 
 
@@ -68,9 +68,12 @@ def _run(
     settings: RunSettings,
     stop: Stop,
 ) -> RunExit:
-    read_record(instance, request, settings)  # refuses an id of something else before it waits
+    def is_unfinished() -> bool:
+        return bool(read_record(instance, request, settings).unfinished)
+
+    is_unfinished()  # refuses an id of something else, before it waits
     claim = Claim(address, f"segmentstream: run {settings.run_id}")
-    if not _take(claim, stop):
+    if not _take(claim, is_unfinished, stop):
         return RunExit.STOPPED
     try:
         backfill = Backfill(
@@ -83,19 +86,25 @@ def _run(
     return exit_code
 
 
-def _take(claim: Claim, stop: Stop) -> bool:
+def _take(claim: Claim, is_unfinished: Callable[[], bool], stop: Stop) -> bool:
     """Waits until the claim is ours; False when told to stop before."""
-    is_told, pause = False, _SECONDS_BETWEEN_TRIES
+    was_held = has_yielded = False
     while not stop.is_asked:
+        pause = _SECONDS_BETWEEN_TRIES
         try:
             if claim.take():
-                return True
-            pause = _SECONDS_BETWEEN_TRIES
+                if not was_held or has_yielded or not is_unfinished():
+                    return True
+                # Its holder has died, or has lost its connection and comes back for the claim.
+                claim.release()
+                has_yielded, pause = True, _SECONDS_AFTER_OUTAGE
+            elif not was_held:
+                tell("Another process runs this run id; waiting for its outcome.")
+                was_held = True
+            else:
+                has_yielded = False
         except DBAPIError:
             pause = _SECONDS_AFTER_OUTAGE
-        if not is_told:
-            tell("Another process runs this run id; waiting for its outcome.")
-            is_told = True
         _pause(pause, stop)
     return False
 

@@ -1,0 +1,132 @@
+"""A workspace whose assets note that they were called, and wait while a gate is closed."""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import ibis
+import ibis.expr.types as ir
+
+import segmentstream.dagster as dg
+from segmentstream import (
+    WAREHOUSE_IO_MANAGER_KEY,
+    WarehouseResource,
+    warehouse_asset_metadata,
+    warehouse_resources,
+)
+
+_CALLS = Path(os.environ.get("SHOP_CALLS", "calls.txt"))
+_GATE = Path(os.environ.get("SHOP_GATE", "closed"))
+_FAILING = os.environ.get("SHOP_FAILING", "").split()
+
+daily = dg.DailyPartitionsDefinition(start_date="2024-05-01", end_date="2024-06-01")
+later = dg.DailyPartitionsDefinition(start_date="2024-05-05", end_date="2024-06-01")
+endless = dg.DailyPartitionsDefinition(start_date="2024-05-01")
+BY_DAY = warehouse_asset_metadata(partition_by_date="day")
+
+
+if os.environ.get("SHOP_THREAD"):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+if os.environ.get("SHOP_PRINTS"):
+    print("the workspace prints")
+
+
+def _called(name: str, days: Sequence[str]) -> None:
+    if os.environ.get("SHOP_PRINTS"):
+        print("an asset prints")
+    with _CALLS.open("a") as calls:
+        calls.write(f"{name} {os.getpid()} {','.join(days)}\n")
+    while _GATE.exists():
+        time.sleep(0.02)
+
+
+def _rows(days: Sequence[str]) -> ir.Table:
+    if failing := set(days) & set(_FAILING):
+        raise ValueError(f"no rows on {min(failing)}")
+    return ibis.memtable(
+        [{"day": date.fromisoformat(day), "visits": 1} for day in days],
+        schema={"day": "date", "visits": "int64"},
+    )
+
+
+def _daily(
+    name: str,
+    partitions: dg.DailyPartitionsDefinition,
+    *,
+    backfill_policy: dg.BackfillPolicy | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
+) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=["shop", name],
+        partitions_def=partitions,
+        metadata=BY_DAY,
+        io_manager_key=WAREHOUSE_IO_MANAGER_KEY,
+        backfill_policy=backfill_policy,
+        retry_policy=retry_policy,
+    )
+    def made(context: dg.AssetExecutionContext) -> ir.Table:
+        _called(name, context.partition_keys)
+        return _rows(context.partition_keys)
+
+    return made
+
+
+one_by_one = _daily("one_by_one", daily)
+in_fours = _daily("in_fours", daily, backfill_policy=dg.BackfillPolicy.multi_run(4))
+at_once = _daily("at_once", daily, backfill_policy=dg.BackfillPolicy.single_run())
+retried = _daily("retried", daily, retry_policy=dg.RetryPolicy(max_retries=50))
+starts_later = _daily("starts_later", later)
+ends_never = _daily("ends_never", endless)
+
+
+@dg.asset(
+    key=["shop", "balance"],
+    partitions_def=daily,
+    metadata=BY_DAY,
+    io_manager_key=WAREHOUSE_IO_MANAGER_KEY,
+    deps=[
+        dg.AssetDep(
+            ["shop", "balance"],
+            partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1),
+        )
+    ],
+)
+def balance(context: dg.AssetExecutionContext) -> ir.Table:
+    _called("balance", context.partition_keys)
+    return _rows(context.partition_keys)
+
+
+@dg.asset(key=["shop", "lookup"], io_manager_key=WAREHOUSE_IO_MANAGER_KEY)
+def lookup() -> ir.Table:
+    _called("lookup", [])
+    return _rows(["2024-05-01"])
+
+
+@dg.asset(key=["shop", "endless_query"], io_manager_key=WAREHOUSE_IO_MANAGER_KEY)
+def endless_query(warehouse: WarehouseResource) -> ir.Table:
+    _called("endless_query", [])
+    numbers = ibis.range(0, 3_000_000_000).unnest().name("n").as_table()
+    warehouse.execute(numbers.agg(total=(numbers.n * numbers.n % 7).sum()))
+    return _rows(["2024-05-01"])
+
+
+_ASSETS = [
+    one_by_one, in_fours, at_once, retried, starts_later, ends_never, balance, lookup, endless_query,
+]  # fmt: skip
+_JOBS = [dg.define_asset_job(each.key.path[-1], selection=[each]) for each in _ASSETS]
+mixed = dg.define_asset_job("mixed", selection=[one_by_one, starts_later])
+
+
+@dg.schedule(
+    job_name="lookup", cron_schedule="* * * * *", default_status=dg.DefaultScheduleStatus.RUNNING
+)
+def every_minute() -> dg.RunRequest:
+    return dg.RunRequest()
+
+
+defs = dg.Definitions(
+    assets=_ASSETS, jobs=[*_JOBS, mixed], schedules=[every_minute], resources=warehouse_resources()
+)

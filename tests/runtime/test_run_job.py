@@ -1,0 +1,178 @@
+"""One job, from variables to an exit code, on a real Postgres and in real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from runtime.shops import Shop, days
+from segmentstream.runtime.exits import RunExit
+
+
+def test_a_job_without_days_is_one_run_under_the_given_id(shop: Shop) -> None:
+    """The run has the id that was asked for, writes its table, and ends with 0."""
+    run_id = str(uuid4())
+    ended = shop.run("lookup", SEGMENTSTREAM_RUN_ID=run_id, SEGMENTSTREAM_DEPLOYMENT_ID="d-7")
+    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.summary["days"] == {"all": {"state": "succeeded", "run": run_id}}
+    assert shop.rows("lookup") == {"2024-05-01": 1}
+    tags = shop.postgres.run(
+        "SELECT key, value FROM run_tags WHERE run_id = %s", run_id, url=shop.url
+    )
+    assert dict(tags)["segmentstream/deployment_id"] == "d-7"
+
+
+@pytest.mark.parametrize(
+    ("job", "plan", "runs"),
+    [
+        ("one_by_one", "10 days in 10 runs, 4 at a time", 10),
+        ("at_once", "10 days in 1 run, 1 at a time", 1),
+        ("in_fours", "10 days in 3 runs, 3 at a time", 3),
+    ],
+)
+def test_j4_a_range_is_divided_by_the_policy_and_the_plan_says_so(
+    shop: Shop, job: str, plan: str, runs: int
+) -> None:
+    """Ten days are ten runs, one run or three, told before the first starts; each day is once."""
+    ended = shop.run(job, "05-01", "05-10")
+    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert plan in ended.told.splitlines()[0]
+    assert shop.statuses() == ["SUCCESS"] * runs
+    assert shop.rows(job) == shop.materialized() == dict.fromkeys(days(1, 10), 1)
+
+
+def test_days_that_need_earlier_ones_run_in_order(shop: Shop) -> None:
+    """An asset that takes its own day before runs one day at a time, from the first."""
+    ended = shop.run("balance", "05-01", "05-04", SHOP_FAILING="2024-05-03")
+    assert ended.code == RunExit.FAILED
+    assert [called for _, called in shop.calls()] == days(1, 3)
+    assert list(ended.states().values()) == ["succeeded", "succeeded", "failed", "left"]
+
+
+def test_j1_a_day_that_fails_is_told_and_the_others_succeed(shop: Shop) -> None:
+    """The exit code is 1, the summary has the state of each day, and the message is the asset's."""
+    ended = shop.run("one_by_one", "05-01", "05-04", SHOP_FAILING="2024-05-03")
+    assert ended.code == RunExit.FAILED
+    assert list(ended.states().values()) == ["succeeded", "succeeded", "failed", "succeeded"]
+    assert "no rows on 2024-05-03" in ended.told
+
+
+def test_the_same_id_again_reports_what_is_recorded(shop: Shop) -> None:
+    """A finished request is told again, its failure too, and no asset is called again."""
+    run_id = str(uuid4())
+    first = shop.run(
+        "one_by_one", "05-01", "05-03", SEGMENTSTREAM_RUN_ID=run_id, SHOP_FAILING="2024-05-02"
+    )
+    called = shop.calls()
+    again = shop.run("one_by_one", "05-01", "05-03", SEGMENTSTREAM_RUN_ID=run_id)
+    assert (again.code, again.summary) == (first.code, first.summary)
+    assert shop.calls() == called
+
+
+def test_lines_are_json_with_the_names_of_cloud_logging(shop: Shop) -> None:
+    """Where no terminal reads, each line is JSON with a severity; one tells of each run."""
+    ended = shop.run("one_by_one", "05-01", "05-02")
+    lines = [json.loads(line) for line in ended.told.splitlines()]
+    assert all({"severity", "message", "time"} <= set(line) for line in lines)
+    finished = [line for line in lines if "days_left" in line]
+    assert sorted(line["days_left"] for line in finished) == [0, 1]
+    assert all(line["rows"] == 1 and line["seconds"] > 0 for line in finished)
+
+
+def test_standard_output_is_the_summary_alone(shop: Shop) -> None:
+    """What the workspace and its assets print goes where the logs go."""
+    ended = shop.run("lookup", SHOP_PRINTS="1")
+    assert ended.summary["outcome"] == "succeeded"  # the whole output was one JSON document
+    assert "the workspace prints" in ended.told
+    assert "an asset prints" in ended.told
+
+
+def test_no_schedule_fires(shop: Shop) -> None:
+    """A schedule of the workspace that runs every minute starts nothing, and is not even asked."""
+    assert shop.run("one_by_one", "05-01", "05-01").code == RunExit.SUCCEEDED
+    assert shop.statuses() == ["SUCCESS"]
+    assert shop.postgres.run("SELECT count(*) FROM job_ticks", url=shop.url) == [(0,)]
+
+
+REFUSED = [
+    ({"job": ""}, RunExit.VARIABLES, "SEGMENTSTREAM_DAGSTER_JOB"),
+    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": None}, RunExit.VARIABLES, "SEGMENTSTREAM_RUN_ID"),
+    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": "7"}, RunExit.VARIABLES, "no UUID"),
+    ({"job": "lookup", "DAGSTER_HOME": None}, RunExit.VARIABLES, "DAGSTER_HOME"),
+    ({"job": "one_by_one", "first": "05-01"}, RunExit.VARIABLES, "END_DATE is not set"),
+    ({"job": "one_by_one"}, RunExit.VARIABLES, "none are set"),
+    ({"job": "lookup", "first": "05-01", "last": "05-02"}, RunExit.VARIABLES, "has no days"),
+    ({"job": "one_by_one", "first": "05-10", "last": "05-01"}, RunExit.RANGE, "backwards"),
+    (
+        {"job": "one_by_one", "first": "04-01", "last": "05-02"},
+        RunExit.RANGE,
+        "2024-05-01 to 2024-05-31",
+    ),
+    (
+        {"job": "one_by_one", "first": "05-01", "last": "07-01"},
+        RunExit.RANGE,
+        "2024-05-01 to 2024-05-31",
+    ),
+    (
+        {
+            "job": "ends_never",
+            "SEGMENTSTREAM_PARTITION_START_DATE": "2024-05-01",
+            "SEGMENTSTREAM_PARTITION_END_DATE": "2999-01-01",
+        },
+        RunExit.RANGE,
+        "from 2024-05-01 to",
+    ),
+    ({"job": "nothing"}, RunExit.JOB, "It has: at_once"),
+    ({"job": "mixed", "first": "05-06", "last": "05-07"}, RunExit.JOB, "mixed"),
+]
+
+
+@pytest.mark.parametrize(("asked", "code", "told"), REFUSED)
+def test_j5_what_cannot_be_run_is_refused_before_anything_starts(
+    shop: Shop, asked: dict[str, str | None], code: RunExit, told: str
+) -> None:
+    """Bad input has its own exit code and one message that names it; no run is recorded."""
+    ended = shop.run(**asked)  # type: ignore[arg-type]  # a table of keywords
+    assert (ended.code, len(ended.told.splitlines())) == (code, 1), ended.told
+    assert told in json.loads(ended.told)["message"]
+    assert shop.statuses() == []
+
+
+def test_j10_without_postgres_nothing_runs(shop: Shop) -> None:
+    """An instance that would be gone with the process is refused."""
+    ended = shop.run("lookup", DAGSTER_POSTGRES_URL=None)
+    assert ended.code == RunExit.VARIABLES
+    assert "history" in ended.told
+    assert shop.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("job", "last", "what"),
+    [("in_fours", "05-02", "the job one_by_one"), ("one_by_one", "05-03", "the days")],
+)
+def test_an_id_of_another_job_or_other_days_is_refused(
+    shop: Shop, job: str, last: str, what: str
+) -> None:
+    """A run id stands for one job and one range."""
+    run_id = str(uuid4())
+    shop.run("one_by_one", "05-01", "05-02", SEGMENTSTREAM_RUN_ID=run_id)
+    ended = shop.run(job, "05-01", last, SEGMENTSTREAM_RUN_ID=run_id)
+    assert ended.code == RunExit.RUN_ID
+    assert what in ended.told
+    assert shop.statuses() == ["SUCCESS"] * 2
+
+
+def test_a_workspace_that_does_not_import_shows_its_own_lines(shop: Shop, tmp_path: Path) -> None:
+    """The traceback is that of the workspace's files, and has a code of its own."""
+    pipeline = tmp_path / "broken" / "pipeline"
+    pipeline.mkdir(parents=True)
+    (pipeline / "definitions.py").write_text("import pipeline.parts\n")
+    (pipeline / "parts.py").write_text("raise KeyError('region')\n")
+    ended = shop.run("lookup", cwd=pipeline.parent)
+    assert ended.code == RunExit.WORKSPACE
+    assert "parts.py" in ended.told
+    assert "KeyError: 'region'" in ended.told
+    assert "importlib" not in ended.told
