@@ -7,8 +7,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from dagster_postgres import PostgresEventLogStorage
 
-from runtime.shops import Shop, days
+from runtime.shops import Shop, days, eventually
 from segmentstream.runtime.exits import RunExit
 
 
@@ -70,6 +71,29 @@ def test_the_same_id_again_reports_what_is_recorded(shop: Shop) -> None:
     again = shop.run("one_by_one", "05-01", "05-03", SEGMENTSTREAM_RUN_ID=run_id)
     assert (again.code, again.summary) == (first.code, first.summary)
     assert shop.calls() == called
+
+
+def test_a_pool_limits_assets_across_runs(shop: Shop) -> None:
+    """Of two runs at a time, one waits while the other has the only slot of their pool."""
+    PostgresEventLogStorage(shop.url).set_concurrency_slots("shop", 1)
+    shop.gate.touch()
+    started = shop.start("pooled", "05-01", "05-02")
+    waiting = "SELECT count(*) FROM pending_steps"
+    eventually(lambda: shop.postgres.run(waiting, url=shop.url) == [(2,)])
+    eventually(shop.calls)
+    assert len(shop.calls()) == 1
+    shop.gate.unlink()
+    assert started.end().code == RunExit.SUCCEEDED
+    assert shop.rows("pooled") == dict.fromkeys(days(1, 2), 1)
+
+
+def test_j8_a_retry_counts_and_other_days_run_once(shop: Shop) -> None:
+    """An asset that fails once on one day and then succeeds leaves every day written once."""
+    ended = shop.run("retried", "05-01", "05-03", SHOP_FAILING_ONCE="2024-05-02")
+    assert ended.code == RunExit.SUCCEEDED, ended.told
+    called = sorted(day for _, day in shop.calls())
+    assert called == ["2024-05-01", "2024-05-02", "2024-05-02", "2024-05-03"]
+    assert shop.materialized() == dict.fromkeys(days(1, 3), 1)
 
 
 def test_lines_are_json_with_the_names_of_cloud_logging(shop: Shop) -> None:
