@@ -25,13 +25,16 @@ def called(shop: Shop, times: int) -> list[tuple[int, str]]:
     return shop.calls()
 
 
-def test_j2_a_killed_worker_is_recorded_and_its_day_runs_again(shop: Shop) -> None:
-    """SIGKILL of one run's process among 12 days: the backfill ends with 0, each day once."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_j2_a_killed_worker_is_recorded_and_its_day_runs_again(
+    shop: Shop, number: signal.Signals
+) -> None:
+    """One run's process is ended among 12 days: the backfill ends with 0, each day once."""
     shop.gate.touch()
     started = shop.start("one_by_one", "05-01", "05-12")
     victim = called(shop, 4)[1][0]
-    os.kill(victim, signal.SIGKILL)
-    eventually(lambda: "SIGKILL" in started.told())
+    os.kill(victim, number)
+    eventually(lambda: "died" in started.told())
     shop.gate.unlink()
     ended = started.end()
     assert ended.code == RunExit.SUCCEEDED, ended.told
@@ -67,6 +70,17 @@ def test_j2_a_killed_coordinator_takes_its_workers_along_and_a_later_start_goes_
     assert "process that died" in ended.told
     assert shop.rows("one_by_one") == shop.materialized() == dict.fromkeys(days(1, 6), 1)
     assert sorted(shop.statuses()) == ["FAILURE"] * 4 + ["SUCCESS"] * 6
+
+
+def test_an_interrupt_from_the_keyboard_fails_no_day(shop: Shop) -> None:
+    """A signal to the whole group, workers included, leaves days rather than failing them."""
+    shop.gate.touch()
+    started = shop.start("one_by_one", "05-01", "05-03", SEGMENTSTREAM_DAGSTER_PARALLEL_RUNS="2")
+    called(shop, 2)
+    os.killpg(started.process, signal.SIGINT)
+    ended = started.end()
+    assert ended.code == RunExit.STOPPED, ended.told
+    assert list(ended.states().values()) == ["left"] * 3
 
 
 @pytest.mark.parametrize("job", ["lookup", "retried", "endless_query"])

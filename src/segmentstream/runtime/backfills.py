@@ -137,6 +137,8 @@ class Backfill:
             while progress.queue and len(progress.live) < limit:
                 self._start(progress, progress.queue.popleft())
             wait([worker.sentinel for worker in progress.live], timeout=_TICK_SECONDS)
+            if self._stop.is_asked:
+                continue  # a signal to the whole group ends the workers too, and is no failure
             for worker in [each for each in progress.live if not each.is_alive()]:
                 progress.live.remove(worker)
                 self._settle(progress, worker)
@@ -165,11 +167,14 @@ class Backfill:
             recorded is not None
             and recorded.status is DagsterRunStatus.FAILURE
             and said is not None
-            and not said.lost_instance
+            and not said.is_interrupted
         )
         if is_own and said is not None:
             self._tell_end(progress, worker, "failed", reason=said.reason)
             self._fail(progress, worker.run, worker.run_id)
+            return
+        if recorded is not None and recorded.status is DagsterRunStatus.CANCELED and said:
+            self._tell_end(progress, worker, "canceled")  # by a person; its days are left
             return
         reason = said.reason if said and said.reason else worker.ending()
         self._interrupted(worker.run_id, DIED, reason)

@@ -40,8 +40,15 @@ from segmentstream.runtime.telling import (
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
 _ROWS = ("dagster/row_count", "dagster/partition_row_count")
-# What a run raises, or what its steps failed of, when the instance was out of reach.
-_OUTAGES = ("DagsterPostgresException", "OperationalError", "InterfaceError")
+# What a run raises, or what its steps failed of, when the instance was out of reach or a signal
+# ended it: nothing of the workspace's.
+_INTERRUPTIONS = (
+    "DagsterPostgresException",
+    "OperationalError",
+    "InterfaceError",
+    "DagsterExecutionInterruptedError",
+    "KeyboardInterrupt",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +59,13 @@ class Outcome:
         is_success: Whether all of it succeeded.
         rows: How many rows it wrote, as far as its assets tell.
         reason: Why it failed, in one line for each step.
-        lost_instance: Whether it failed of the instance, not of the workspace.
+        is_interrupted: Whether it failed of the instance or a signal, not of the workspace.
     """
 
     is_success: bool
     rows: int = 0
     reason: str = ""
-    lost_instance: bool = False
+    is_interrupted: bool = False
 
 
 class Worker:
@@ -173,7 +180,7 @@ def _execute(  # noqa: PLR0917 - multiprocessing passes positions
         outcome = Outcome(
             is_success=False,
             reason=f"{type(error).__name__}: {_first_line(str(error))}",
-            lost_instance=not names.isdisjoint(_OUTAGES),
+            is_interrupted=not names.isdisjoint(_INTERRUPTIONS),
         )
     telling.send(outcome)
 
@@ -212,7 +219,7 @@ def _outcome(job: JobDefinition, run: PlannedRun, run_id: str, tags: Mapping[str
         is_success=result.success,
         rows=_rows(result),
         reason="; ".join(text for text, _ in reasons),
-        lost_instance=any(is_outage for _, is_outage in reasons),
+        is_interrupted=any(is_foreign for _, is_foreign in reasons),
     )
 
 
@@ -241,12 +248,12 @@ def _reasons(result: ExecuteInProcessResult) -> list[tuple[str, bool]]:
         error: Any = getattr(event.event_specific_data, "error", None)
         if not event.is_failure or error is None:
             continue
-        is_outage = False
+        is_foreign = False
         while error.cause is not None:
-            is_outage = is_outage or error.cls_name in _OUTAGES
+            is_foreign = is_foreign or error.cls_name in _INTERRUPTIONS
             error = error.cause
-        is_outage = is_outage or error.cls_name in _OUTAGES
-        found.append((f"{event.step_key or 'run'}: {_first_line(error.message)}", is_outage))
+        is_foreign = is_foreign or error.cls_name in _INTERRUPTIONS
+        found.append((f"{event.step_key or 'run'}: {_first_line(error.message)}", is_foreign))
     return found
 
 
