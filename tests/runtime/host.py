@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -20,12 +21,19 @@ __all__ = ["pd", "segmentstream"]  # imported once, for all forks
 
 
 def serve() -> None:
-    """Answers until standard input ends."""
+    """Answers until standard input ends, and then ends what a failed test has left."""
+    running = set()
     for line in sys.stdin:
         request = json.loads(line)
-        answer = start(request) if "cwd" in request else ended(request["pid"])
+        if "cwd" in request:
+            answer: int | None = start(request)
+            running.add(answer)
+        elif (answer := ended(request["pid"])) is not None:
+            running.remove(request["pid"])
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+    for process in running:
+        os.killpg(process, signal.SIGKILL)
 
 
 def start(request: dict[str, Any]) -> int:
