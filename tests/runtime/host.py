@@ -22,12 +22,13 @@ __all__ = ["pd", "segmentstream"]  # imported once, for all forks
 
 def serve() -> None:
     """Answers until standard input ends, and then ends what a failed test has left."""
-    running = set()
+    running = set[int]()
     for line in sys.stdin:
         request = json.loads(line)
         if "cwd" in request:
-            answer: int | None = start(request)
-            running.add(answer)
+            process = start(request)
+            running.add(process)
+            answer: int | None = process
         elif (answer := ended(request["pid"])) is not None:
             running.remove(request["pid"])
         sys.stdout.write(json.dumps(answer) + "\n")

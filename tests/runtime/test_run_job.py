@@ -12,6 +12,8 @@ from dagster_postgres import PostgresEventLogStorage
 from runtime.shops import Shop, days, eventually
 from segmentstream.runtime.exits import RunExit
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_job_without_days_is_one_run_under_the_given_id(shop: Shop) -> None:
     """The run has the id that was asked for, writes its table, and ends with 0."""

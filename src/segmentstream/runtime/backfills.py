@@ -48,11 +48,19 @@ _SECONDS_OF_OUTAGE = 60.0
 _SECONDS_BETWEEN_CHECKS = 2.0
 
 
-@dataclass(slots=True)
 class Stop:
     """Says whether the process was told to stop; a signal handler sets it."""
 
-    is_asked: bool = False
+    def __init__(self) -> None:
+        self._is_asked = False
+
+    def ask(self) -> None:
+        """Asks to stop."""
+        self._is_asked = True
+
+    def is_asked(self) -> bool:
+        """Says whether it was told; that may change between any two lines."""
+        return self._is_asked
 
 
 @dataclass(slots=True)
@@ -129,7 +137,7 @@ class Backfill:
     def _drive(self, progress: _Progress) -> RunExit:
         limit = 1 if self._request.is_ordered else self._settings.parallel_runs
         while progress.live or progress.queue:
-            if self._stop.is_asked:
+            if self._stop.is_asked():
                 self._end(progress)
                 return RunExit.STOPPED
             if not self._still_ours():
@@ -137,7 +145,7 @@ class Backfill:
             while progress.queue and len(progress.live) < limit:
                 self._start(progress, progress.queue.popleft())
             wait([worker.sentinel for worker in progress.live], timeout=_TICK_SECONDS)
-            if self._stop.is_asked:
+            if self._stop.is_asked():
                 continue  # a signal to the whole group ends the workers too, and is no failure
             for worker in [each for each in progress.live if not each.is_alive()]:
                 progress.live.remove(worker)
@@ -258,7 +266,7 @@ class Backfill:
             try:
                 return ask()
             except (DBAPIError, DagsterPostgresException):
-                if time.monotonic() > deadline or self._stop.is_asked:
+                if time.monotonic() > deadline or self._stop.is_asked():
                     raise
                 time.sleep(_TICK_SECONDS)
 

@@ -89,7 +89,7 @@ def _run(
 def _take(claim: Claim, is_unfinished: Callable[[], bool], stop: Stop) -> bool:
     """Waits until the claim is ours; False when told to stop before."""
     was_held = has_yielded = False
-    while not stop.is_asked:
+    while not stop.is_asked():
         pause = _SECONDS_BETWEEN_TRIES
         try:
             if claim.take():
@@ -111,13 +111,13 @@ def _take(claim: Claim, is_unfinished: Callable[[], bool], stop: Stop) -> bool:
 
 def _pause(seconds: float, stop: Stop) -> None:
     deadline = time.monotonic() + seconds
-    while not stop.is_asked and time.monotonic() < deadline:
+    while not stop.is_asked() and time.monotonic() < deadline:
         time.sleep(min(_SECONDS_BETWEEN_TRIES, seconds))
 
 
 def _listen(stop: Stop) -> None:
     def asked(_number: int, _frame: FrameType | None) -> None:
-        stop.is_asked = True
+        stop.ask()
 
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, asked)
