@@ -13,7 +13,7 @@ import pytest
 from postgres import OwnPostgres
 from runtime.shops import Shop, days, eventually
 from segmentstream.runtime.claims import Claim, Held
-from segmentstream.runtime.exits import RunExit
+from segmentstream.runtime.exits import Exit
 
 pytestmark = pytest.mark.slow
 GRACE_SECONDS = 8.0  # Cloud Run kills everything 10 seconds after SIGTERM
@@ -37,7 +37,7 @@ def test_j2_a_killed_worker_is_recorded_and_its_day_runs_again(
     eventually(lambda: "died" in started.told())
     shop.gate.unlink()
     ended = started.end()
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
     assert shop.rows("one_by_one") == shop.materialized() == dict.fromkeys(days(1, 12), 1)
     assert sorted(shop.statuses()) == ["FAILURE"] + ["SUCCESS"] * 12
 
@@ -49,7 +49,7 @@ def test_a_run_whose_process_dies_each_time_fails(shop: Shop) -> None:
     for count in (1, 2, 3):
         os.kill(called(shop, count)[-1][0], signal.SIGKILL)
     ended = started.end()
-    assert ended.code == RunExit.FAILED
+    assert ended.code == Exit.FAILED
     assert shop.statuses() == ["FAILURE"] * 3
 
 
@@ -66,7 +66,7 @@ def test_j2_a_killed_coordinator_takes_its_workers_along_and_a_later_start_goes_
     eventually(lambda: not any(Path(f"/proc/{process}").exists() for process, _ in calls))
     shop.gate.unlink()
     ended = shop.run("one_by_one", "05-01", "05-06", SEGMENTSTREAM_RUN_ID=run_id)
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
     assert "process that died" in ended.told
     assert shop.rows("one_by_one") == shop.materialized() == dict.fromkeys(days(1, 6), 1)
     assert sorted(shop.statuses()) == ["FAILURE"] * 4 + ["SUCCESS"] * 6
@@ -79,7 +79,7 @@ def test_an_interrupt_from_the_keyboard_fails_no_day(shop: Shop) -> None:
     called(shop, 2)
     os.killpg(started.process, signal.SIGINT)
     ended = started.end()
-    assert ended.code == RunExit.STOPPED, ended.told
+    assert ended.code == Exit.STOPPED, ended.told
     assert list(ended.states().values()) == ["left"] * 3
 
 
@@ -95,7 +95,7 @@ def test_sigterm_is_recorded_in_time_whatever_runs(shop: Shop, job: str) -> None
     started.signal(signal.SIGTERM)
     ended = started.end()
     assert time.monotonic() - asked < GRACE_SECONDS  # the limit is the property
-    assert ended.code == RunExit.STOPPED, ended.told
+    assert ended.code == Exit.STOPPED, ended.told
     assert not Path(f"/proc/{process}").exists()
     (status,) = shop.statuses()
     assert status in {"CANCELED", "FAILURE"}
@@ -113,14 +113,14 @@ def test_j6_a_stopped_backfill_starts_nothing_more_and_resumes(shop: Shop) -> No
     shop.gate.touch()
     started.signal(signal.SIGTERM)
     ended = started.end()
-    assert ended.code == RunExit.STOPPED, ended.told
+    assert ended.code == Exit.STOPPED, ended.told
     states = list(ended.states().values())
     assert "failed" not in states
     assert {"succeeded", "left"} == set(states)
     assert len(shop.statuses()) <= states.count("succeeded") + 2
     shop.gate.unlink()
     again = shop.run("one_by_one", "05-01", "05-12", SEGMENTSTREAM_RUN_ID=run_id)
-    assert again.code == RunExit.SUCCEEDED, again.told
+    assert again.code == Exit.SUCCEEDED, again.told
     assert shop.rows("one_by_one") == shop.materialized() == dict.fromkeys(days(1, 12), 1)
 
 
@@ -131,7 +131,7 @@ def test_j7_the_same_id_twice_at_once_runs_each_day_once(shop: Shop) -> None:
         shop.start("one_by_one", "05-01", "05-04", SEGMENTSTREAM_RUN_ID=run_id) for _ in range(2)
     ]
     first, second = (each.end() for each in both)
-    assert (first.code, second.code) == (RunExit.SUCCEEDED,) * 2, first.told + second.told
+    assert (first.code, second.code) == (Exit.SUCCEEDED,) * 2, first.told + second.told
     assert first.summary == second.summary
     assert shop.rows("one_by_one") == shop.materialized() == dict.fromkeys(days(1, 4), 1)
     assert len(shop.calls()) == 4
@@ -151,7 +151,7 @@ def test_i2_postgres_restarted_in_the_middle_is_survived(shop: Shop) -> None:
         time.sleep(0.1)
     shop.postgres.start()
     ended = started.end()
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
     assert shop.rows("one_by_one") == dict.fromkeys(days(1, 6), 1)
     assert set(shop.materialized()) == set(days(1, 6))
 
@@ -165,7 +165,7 @@ def test_i2_postgres_that_comes_up_late_is_waited_for(shop: Shop) -> None:
     eventually((shop.folder / "home" / "dagster.yaml").exists)
     shop.postgres.start()
     ended = started.end()
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
 
 
 def test_whoever_loses_the_claim_ends_and_its_workers_with_it(shop: Shop) -> None:
@@ -183,7 +183,7 @@ def test_whoever_loses_the_claim_ends_and_its_workers_with_it(shop: Shop) -> Non
     eventually(is_taken)
     ended = started.end()
     claim.release()
-    assert ended.code == RunExit.TAKEN_OVER, ended.told
+    assert ended.code == Exit.TAKEN_OVER, ended.told
     assert not Path(f"/proc/{process}").exists()
 
 
@@ -206,5 +206,5 @@ def test_a_claim_is_one_process_and_comes_back_after_a_cut(shop: Shop) -> None:
 def test_a_workspace_with_threads_runs_in_new_processes(shop: Shop) -> None:
     """Where a fork could inherit a lock, the run's process starts anew and loads the workspace."""
     ended = shop.run("one_by_one", "05-01", "05-01", SHOP_THREAD="1")
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
     assert shop.rows("one_by_one") == {"2024-05-01": 1}

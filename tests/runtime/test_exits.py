@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentstream.runtime.exits import MEANINGS, RunExit
+from segmentstream.runtime.exits import MEANINGS, Exit
 
 PAGE = Path(__file__).parents[2] / "docs" / "runtime.md"
 
@@ -16,4 +16,4 @@ PAGE = Path(__file__).parents[2] / "docs" / "runtime.md"
 def test_the_page_has_the_table_of_the_code() -> None:
     """Every exit code has one meaning, the same in both places."""
     rows = re.findall(r"^\| (\d+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
-    assert rows == [(str(int(code)), MEANINGS[code]) for code in RunExit]
+    assert rows == [(str(int(code)), MEANINGS[code]) for code in Exit]

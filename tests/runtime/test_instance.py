@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 
 from postgres import Postgres
 from runtime.shops import Host, Shop, eventually
-from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.instance import FILE, MARK, configure, document
 from segmentstream.runtime.settings import InstanceSettings
 
@@ -87,7 +87,7 @@ def test_settings_that_cannot_work_are_refused_without_a_secret(
     """One message names the variable, and no part of a password."""
     with pytest.raises(RunRefusedError, match=told) as refused:
         InstanceSettings.from_environ({"DAGSTER_HOME": str(tmp_path)} | variables)
-    assert refused.value.exit == RunExit.VARIABLES
+    assert refused.value.exit == Exit.CONFIGURATION
     assert SECRET not in str(refused.value)
     assert "hidden" not in str(refused.value)
     assert refused.value.__cause__ is None
@@ -111,7 +111,7 @@ def test_a_persons_file_without_postgres_is_refused(shop: Shop) -> None:
     home.mkdir()
     (home / FILE).write_text("telemetry:\n  enabled: false\n")
     ended = shop.run("lookup")
-    assert ended.code == RunExit.INSTANCE, ended.told
+    assert ended.code == Exit.INSTANCE, ended.told
     assert shop.calls() == []
 
 
@@ -122,8 +122,8 @@ def test_i3_two_first_migrations_at_once_and_a_third_leave_one_whole_schema(
     with postgres.database() as url:
         shop = Shop(host=host, postgres=postgres, url=url, folder=tmp_path)
         both = [shop.start("", SEGMENTSTREAM_DAGSTER_MODE="migrate") for _ in range(2)]
-        assert [each.end().code for each in both] == [RunExit.SUCCEEDED] * 2, both[0].told()
-        assert shop.run("", SEGMENTSTREAM_DAGSTER_MODE="migrate").code == RunExit.SUCCEEDED
+        assert [each.end().code for each in both] == [Exit.SUCCEEDED] * 2, both[0].told()
+        assert shop.run("", SEGMENTSTREAM_DAGSTER_MODE="migrate").code == Exit.SUCCEEDED
         found = postgres.run(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'",
             url=url,
@@ -139,7 +139,7 @@ def test_tables_of_another_release_are_refused(shop: Shop, revision: str, told: 
     """Newer tables ask for that release, older ones for a migration; nothing is run."""
     shop.postgres.run("UPDATE alembic_version SET version_num = %s", revision, url=shop.url)
     ended = shop.run("lookup")
-    assert ended.code == RunExit.SCHEMA, ended.told
+    assert ended.code == Exit.SCHEMA, ended.told
     assert told in ended.told
     assert shop.calls() == []
 
@@ -148,7 +148,7 @@ def test_i2_a_wrong_password_or_database_is_told_at_once(shop: Shop) -> None:
     """What waiting cannot help is not waited for, and the message is about the database."""
     url = shop.url.replace("/test_", "/nothing_")
     ended = shop.run("lookup", DAGSTER_POSTGRES_URL=url)
-    assert ended.code == RunExit.INSTANCE
+    assert ended.code == Exit.INSTANCE
     assert "does not exist" in ended.told
 
 
@@ -166,5 +166,5 @@ def test_i1_parallel_runs_keep_few_connections(shop: Shop) -> None:
         return len(shop.calls()) == 6 and "0 days left" in started.told()
 
     eventually(are_all_there)
-    assert started.end().code == RunExit.SUCCEEDED
+    assert started.end().code == Exit.SUCCEEDED
     assert max(counts) <= 13

@@ -10,7 +10,7 @@ import pytest
 from dagster_postgres import PostgresEventLogStorage
 
 from runtime.shops import Shop, days, eventually
-from segmentstream.runtime.exits import RunExit
+from segmentstream.runtime.exits import Exit
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ def test_a_job_without_days_is_one_run_under_the_given_id(shop: Shop) -> None:
     """The run has the id that was asked for, writes its table, and ends with 0."""
     run_id = str(uuid4())
     ended = shop.run("lookup", SEGMENTSTREAM_RUN_ID=run_id, SEGMENTSTREAM_DEPLOYMENT_ID="d-7")
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
     assert ended.summary["days"] == {"all": {"state": "succeeded", "run": run_id}}
     assert shop.rows("lookup") == {"2024-05-01": 1}
     tags = shop.postgres.run(
@@ -41,7 +41,7 @@ def test_j4_a_range_is_divided_by_the_policy_and_the_plan_says_so(
 ) -> None:
     """Ten days are ten runs, one run or three, told before the first starts; each day is once."""
     ended = shop.run(job, "05-01", "05-10")
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
     assert plan in ended.told.splitlines()[0]
     assert shop.statuses() == ["SUCCESS"] * runs
     assert shop.rows(job) == shop.materialized() == dict.fromkeys(days(1, 10), 1)
@@ -50,7 +50,7 @@ def test_j4_a_range_is_divided_by_the_policy_and_the_plan_says_so(
 def test_days_that_need_earlier_ones_run_in_order(shop: Shop) -> None:
     """An asset that takes its own day before runs one day at a time, from the first."""
     ended = shop.run("balance", "05-01", "05-04", SHOP_FAILING="2024-05-03")
-    assert ended.code == RunExit.FAILED
+    assert ended.code == Exit.FAILED
     assert [called for _, called in shop.calls()] == days(1, 3)
     assert list(ended.states().values()) == ["succeeded", "succeeded", "failed", "left"]
 
@@ -58,7 +58,7 @@ def test_days_that_need_earlier_ones_run_in_order(shop: Shop) -> None:
 def test_j1_a_day_that_fails_is_told_and_the_others_succeed(shop: Shop) -> None:
     """The exit code is 1, the summary has the state of each day, and the message is the asset's."""
     ended = shop.run("one_by_one", "05-01", "05-04", SHOP_FAILING="2024-05-03")
-    assert ended.code == RunExit.FAILED
+    assert ended.code == Exit.FAILED
     assert list(ended.states().values()) == ["succeeded", "succeeded", "failed", "succeeded"]
     assert "no rows on 2024-05-03" in ended.told
 
@@ -85,14 +85,14 @@ def test_a_pool_limits_assets_across_runs(shop: Shop) -> None:
     eventually(shop.calls)
     assert len(shop.calls()) == 1
     shop.gate.unlink()
-    assert started.end().code == RunExit.SUCCEEDED
+    assert started.end().code == Exit.SUCCEEDED
     assert shop.rows("pooled") == dict.fromkeys(days(1, 2), 1)
 
 
 def test_j8_a_retry_counts_and_other_days_run_once(shop: Shop) -> None:
     """An asset that fails once on one day and then succeeds leaves every day written once."""
     ended = shop.run("retried", "05-01", "05-03", SHOP_FAILING_ONCE="2024-05-02")
-    assert ended.code == RunExit.SUCCEEDED, ended.told
+    assert ended.code == Exit.SUCCEEDED, ended.told
     called = sorted(day for _, day in shop.calls())
     assert called == ["2024-05-01", "2024-05-02", "2024-05-02", "2024-05-03"]
     assert shop.materialized() == dict.fromkeys(days(1, 3), 1)
@@ -118,28 +118,28 @@ def test_standard_output_is_the_summary_alone(shop: Shop) -> None:
 
 def test_no_schedule_fires(shop: Shop) -> None:
     """A schedule of the workspace that runs every minute starts nothing, and is not even asked."""
-    assert shop.run("one_by_one", "05-01", "05-01").code == RunExit.SUCCEEDED
+    assert shop.run("one_by_one", "05-01", "05-01").code == Exit.SUCCEEDED
     assert shop.statuses() == ["SUCCESS"]
     assert shop.postgres.run("SELECT count(*) FROM job_ticks", url=shop.url) == [(0,)]
 
 
 REFUSED = [
-    ({"job": ""}, RunExit.VARIABLES, "SEGMENTSTREAM_DAGSTER_JOB"),
-    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": None}, RunExit.VARIABLES, "SEGMENTSTREAM_RUN_ID"),
-    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": "7"}, RunExit.VARIABLES, "no UUID"),
-    ({"job": "lookup", "DAGSTER_HOME": None}, RunExit.VARIABLES, "DAGSTER_HOME"),
-    ({"job": "one_by_one", "first": "05-01"}, RunExit.VARIABLES, "END_DATE is not set"),
-    ({"job": "one_by_one"}, RunExit.VARIABLES, "none are set"),
-    ({"job": "lookup", "first": "05-01", "last": "05-02"}, RunExit.VARIABLES, "has no days"),
-    ({"job": "one_by_one", "first": "05-10", "last": "05-01"}, RunExit.RANGE, "backwards"),
+    ({"job": ""}, Exit.CONFIGURATION, "SEGMENTSTREAM_DAGSTER_JOB"),
+    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": None}, Exit.CONFIGURATION, "SEGMENTSTREAM_RUN_ID"),
+    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": "7"}, Exit.CONFIGURATION, "no UUID"),
+    ({"job": "lookup", "DAGSTER_HOME": None}, Exit.CONFIGURATION, "DAGSTER_HOME"),
+    ({"job": "one_by_one", "first": "05-01"}, Exit.CONFIGURATION, "END_DATE is not set"),
+    ({"job": "one_by_one"}, Exit.CONFIGURATION, "none are set"),
+    ({"job": "lookup", "first": "05-01", "last": "05-02"}, Exit.CONFIGURATION, "has no days"),
+    ({"job": "one_by_one", "first": "05-10", "last": "05-01"}, Exit.RANGE, "backwards"),
     (
         {"job": "one_by_one", "first": "04-01", "last": "05-02"},
-        RunExit.RANGE,
+        Exit.RANGE,
         "2024-05-01 to 2024-05-31",
     ),
     (
         {"job": "one_by_one", "first": "05-01", "last": "07-01"},
-        RunExit.RANGE,
+        Exit.RANGE,
         "2024-05-01 to 2024-05-31",
     ),
     (
@@ -148,17 +148,17 @@ REFUSED = [
             "SEGMENTSTREAM_PARTITION_START_DATE": "2024-05-01",
             "SEGMENTSTREAM_PARTITION_END_DATE": "2999-01-01",
         },
-        RunExit.RANGE,
+        Exit.RANGE,
         "from 2024-05-01 to",
     ),
-    ({"job": "nothing"}, RunExit.JOB, "It has: at_once"),
-    ({"job": "mixed", "first": "05-06", "last": "05-07"}, RunExit.JOB, "mixed"),
+    ({"job": "nothing"}, Exit.JOB, "It has: at_once"),
+    ({"job": "mixed", "first": "05-06", "last": "05-07"}, Exit.JOB, "mixed"),
 ]
 
 
 @pytest.mark.parametrize(("asked", "code", "told"), REFUSED)
 def test_j5_what_cannot_be_run_is_refused_before_anything_starts(
-    shop: Shop, asked: dict[str, str | None], code: RunExit, told: str
+    shop: Shop, asked: dict[str, str | None], code: Exit, told: str
 ) -> None:
     """Bad input has its own exit code and one message that names it; no run is recorded."""
     ended = shop.run(**asked)  # type: ignore[arg-type]  # a table of keywords
@@ -170,7 +170,7 @@ def test_j5_what_cannot_be_run_is_refused_before_anything_starts(
 def test_j10_without_postgres_nothing_runs(shop: Shop) -> None:
     """An instance that would be gone with the process is refused."""
     ended = shop.run("lookup", DAGSTER_POSTGRES_URL=None)
-    assert ended.code == RunExit.VARIABLES
+    assert ended.code == Exit.CONFIGURATION
     assert "history" in ended.told
     assert shop.calls() == []
 
@@ -186,7 +186,7 @@ def test_an_id_of_another_job_or_other_days_is_refused(
     run_id = str(uuid4())
     shop.run("one_by_one", "05-01", "05-02", SEGMENTSTREAM_RUN_ID=run_id)
     ended = shop.run(job, "05-01", last, SEGMENTSTREAM_RUN_ID=run_id)
-    assert ended.code == RunExit.RUN_ID
+    assert ended.code == Exit.RUN_ID
     assert what in ended.told
     assert shop.statuses() == ["SUCCESS"] * 2
 
@@ -198,7 +198,7 @@ def test_a_workspace_that_does_not_import_shows_its_own_lines(shop: Shop, tmp_pa
     (pipeline / "definitions.py").write_text("import pipeline.parts\n")
     (pipeline / "parts.py").write_text("raise KeyError('region')\n")
     ended = shop.run("lookup", cwd=pipeline.parent)
-    assert ended.code == RunExit.WORKSPACE
+    assert ended.code == Exit.WORKSPACE
     assert "parts.py" in ended.told
     assert "KeyError: 'region'" in ended.told
     assert "importlib" not in ended.told

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from segmentstream.runtime.inspector.exits import Exit, exit_table
+from segmentstream.runtime.exits import Exit, exit_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from segmentstream.runtime.dagster_internals import (
     report_failed,
     tag_run,
 )
-from segmentstream.runtime.exits import RunExit
+from segmentstream.runtime.exits import Exit
 from segmentstream.runtime.plans import PlannedRun, Request, describe_plan, plan_runs
 from segmentstream.runtime.records import (
     DIED,
@@ -92,7 +92,7 @@ class Backfill:
         self._stop = stop
         self._checked = time.monotonic()
 
-    def run(self) -> tuple[RunExit, dict[str, object]]:
+    def run(self) -> tuple[Exit, dict[str, object]]:
         """Runs the days that are left; gives the outcome and its summary.
 
         Raises:
@@ -134,14 +134,14 @@ class Backfill:
             self._fail(progress, run, "")
         return progress
 
-    def _drive(self, progress: _Progress) -> RunExit:
+    def _drive(self, progress: _Progress) -> Exit:
         limit = 1 if self._request.is_ordered else self._settings.parallel_runs
         while progress.live or progress.queue:
             if self._stop.is_asked():
                 self._end(progress)
-                return RunExit.STOPPED
+                return Exit.STOPPED
             if not self._still_ours():
-                return RunExit.TAKEN_OVER
+                return Exit.TAKEN_OVER
             while progress.queue and len(progress.live) < limit:
                 self._start(progress, progress.queue.popleft())
             wait([worker.sentinel for worker in progress.live], timeout=_TICK_SECONDS)
@@ -153,7 +153,7 @@ class Backfill:
             if self._request.is_ordered and progress.failed:
                 progress.queue.clear()
         is_done = not progress.failed and not self._left(progress)
-        return RunExit.SUCCEEDED if is_done else RunExit.FAILED
+        return Exit.SUCCEEDED if is_done else Exit.FAILED
 
     def _start(self, progress: _Progress, run: PlannedRun) -> None:
         attempt = progress.attempts.get(run.label, 0)
@@ -304,7 +304,7 @@ class Backfill:
             days_left=left,
         )
 
-    def _summary(self, progress: _Progress, exit_code: RunExit) -> dict[str, object]:
+    def _summary(self, progress: _Progress, exit_code: Exit) -> dict[str, object]:
         def state(day: str) -> dict[str, str]:
             if day in progress.succeeded:
                 return {"state": "succeeded", "run": progress.succeeded[day]}

@@ -18,7 +18,7 @@ from dagster import (
     PartitionsDefinition,
 )
 
-from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.exits import Exit, RunRefusedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +94,5 @@ def _given[T](use: Callable[[], T]) -> T:
         raise RunRefusedError(
             f"This Dagster has no {type(error.obj).__name__}.{error.name} any more.",
             "Use a version of Dagster that segmentstream-pipeline allows.",
-            exit_code=RunExit.FAULT,
+            exit_code=Exit.FAULT,
         ) from error

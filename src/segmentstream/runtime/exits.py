@@ -1,6 +1,7 @@
-"""How a run of a job ends: its exit codes, and the error that stops it before anything started.
+"""How the runtime ends: its exit codes, and the error that stops it before anything started.
 
-Imports `_core` only.
+Imports `_core` only. 0 to 5, 70 and 130 mean what they mean for the `segmentstream` command; those
+from 10 on are none of its.
 """
 
 from __future__ import annotations
@@ -10,37 +11,46 @@ from enum import IntEnum
 from segmentstream._core.errors import SegmentStreamError
 
 
-class RunExit(IntEnum):
+class Exit(IntEnum):
     """Lists what the process can end with; `MEANINGS` says what each means."""
 
     SUCCEEDED = 0
     FAILED = 1
-    VARIABLES = 2
-    RANGE = 3
-    JOB = 4
-    RUN_ID = 5
-    WORKSPACE = 6
-    INSTANCE = 7
-    SCHEMA = 8
-    TAKEN_OVER = 9
+    USAGE = 2
+    CONFIGURATION = 5
+    WORKSPACE = 10
+    JOB = 11
+    RANGE = 12
+    RUN_ID = 13
+    INSTANCE = 14
+    SCHEMA = 15
+    TAKEN_OVER = 16
     FAULT = 70
+    INTERRUPTED = 130
     STOPPED = 143  # 128 + SIGTERM, as a shell tells it
 
 
 MEANINGS = {
-    RunExit.SUCCEEDED: "every requested day succeeded, or the job without days did",
-    RunExit.FAILED: "it ran, and a day failed or was left",
-    RunExit.VARIABLES: "a variable is missing or cannot work",
-    RunExit.RANGE: "the days are backwards, before the start, or not over yet",
-    RunExit.JOB: "there is no such job, or it cannot be run by days",
-    RunExit.RUN_ID: "the run id is recorded for another job or other days",
-    RunExit.WORKSPACE: "the workspace does not load",
-    RunExit.INSTANCE: "Postgres, which keeps the history of runs, cannot be used",
-    RunExit.SCHEMA: "the tables of Dagster in Postgres are older or newer than this release",
-    RunExit.TAKEN_OVER: "another process with the same run id has gone on meanwhile",
-    RunExit.FAULT: "a fault of the runtime itself",
-    RunExit.STOPPED: "it was told to stop; the same run id goes on with the days that are left",
+    Exit.SUCCEEDED: "it went well: every requested day succeeded; nothing was refused",
+    Exit.FAILED: "it ran, and a day failed or was left; or a file could not be written",
+    Exit.USAGE: "it was called wrongly",
+    Exit.CONFIGURATION: "a variable is missing or cannot work; or definitions are refused",
+    Exit.WORKSPACE: "the workspace's code does not load",
+    Exit.JOB: "there is no such job, or it cannot be run by days",
+    Exit.RANGE: "the days are backwards, before the start, or not over yet",
+    Exit.RUN_ID: "the run id is recorded for another job or other days",
+    Exit.INSTANCE: "Postgres, which keeps the history of runs, cannot be used",
+    Exit.SCHEMA: "the tables of Dagster in Postgres are older or newer than this release",
+    Exit.TAKEN_OVER: "another process with the same run id has gone on meanwhile",
+    Exit.FAULT: "a fault of the runtime itself",
+    Exit.INTERRUPTED: "it was interrupted",
+    Exit.STOPPED: "it was told to stop; the same run id goes on with the days that are left",
 }
+
+
+def exit_table() -> str:
+    """Writes the exit codes for `--help`."""
+    return "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 class RunRefusedError(SegmentStreamError):
@@ -50,6 +60,6 @@ class RunRefusedError(SegmentStreamError):
         exit: What the process ends with.
     """
 
-    def __init__(self, problem: str, remedy: str, *, exit_code: RunExit) -> None:
+    def __init__(self, problem: str, remedy: str, *, exit_code: Exit) -> None:
         super().__init__(problem, remedy)
         self.exit = exit_code

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from segmentstream.runtime.claims import Claim
-from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.settings import (
     HOST_VARIABLE,
     MODE_VARIABLE,
@@ -106,7 +106,7 @@ def configure(settings: InstanceSettings, environ: MutableMapping[str, str]) -> 
             f"Neither {URL_VARIABLE} nor {HOST_VARIABLE} is set, so the history of runs would be "
             "gone with this process.",
             "Set one of them to a Postgres; to try things out, use `dg dev`.",
-            exit_code=RunExit.VARIABLES,
+            exit_code=Exit.CONFIGURATION,
         )
     settings.home.mkdir(parents=True, exist_ok=True)
     written = path.with_suffix(".tmp")
@@ -151,7 +151,7 @@ def check_schema(address: str) -> None:
         raise RunRefusedError(
             f"The tables of Dagster in Postgres are older than this release ({revision}).",
             f"Start once with {MODE_VARIABLE}={Mode.MIGRATE}; a backup before that is wise.",
-            exit_code=RunExit.SCHEMA,
+            exit_code=Exit.SCHEMA,
         )
 
 
@@ -180,7 +180,7 @@ def _address_of(instance: DagsterInstance) -> str:
         raise RunRefusedError(
             f"The {FILE} in DAGSTER_HOME keeps the history of runs outside of Postgres.",
             "Give it `storage: postgres:`, or remove the file to have one written.",
-            exit_code=RunExit.INSTANCE,
+            exit_code=Exit.INSTANCE,
         )
     return address
 
@@ -198,7 +198,7 @@ def _await_answer(url: URL, seconds: float) -> None:
                 raise RunRefusedError(
                     f"Postgres cannot be used at {url.render_as_string()}: {reason}",
                     "Correct its address, or see that it runs.",
-                    exit_code=RunExit.INSTANCE,
+                    exit_code=Exit.INSTANCE,
                 ) from None
             time.sleep(0.5)
         else:
@@ -227,7 +227,7 @@ def _until(is_done: Callable[[], bool], seconds: float) -> None:
             raise RunRefusedError(
                 "Another process has been at the tables of Dagster for too long.",
                 "Look whether it still works; it ends its transaction when it is ended.",
-                exit_code=RunExit.INSTANCE,
+                exit_code=Exit.INSTANCE,
             )
         time.sleep(0.2)
 
@@ -252,5 +252,5 @@ def _refuse_newer(revision: str) -> None:
         raise RunRefusedError(
             f"The tables of Dagster in Postgres are of a newer release ({revision}).",
             "Deploy that release of segmentstream-pipeline, or a newer one.",
-            exit_code=RunExit.SCHEMA,
+            exit_code=Exit.SCHEMA,
         ) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import batched
-from pathlib import Path
 
 from dagster import (
     DagsterError,
@@ -17,8 +16,7 @@ from dagster import (
 )
 
 from segmentstream.runtime.dagster_internals import assets_of, job_names, resolved_job
-from segmentstream.runtime.exits import RunExit, RunRefusedError
-from segmentstream.runtime.loading import does_not_load
+from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.settings import (
     FIRST_DAY_VARIABLE,
     JOB_VARIABLE,
@@ -75,7 +73,7 @@ def read_request(defs: Definitions, settings: RunSettings) -> Request:
         raise RunRefusedError(
             f"{JOB_VARIABLE} is {settings.job!r}, and the workspace has no such job.",
             f"It has: {known or 'none'}.",
-            exit_code=RunExit.JOB,
+            exit_code=Exit.JOB,
         )
     job = _resolved(defs, settings.job)
     assets = assets_of(job)
@@ -85,7 +83,7 @@ def read_request(defs: Definitions, settings: RunSettings) -> Request:
             f"The assets of the job {job.name} have {len(partitions)} different partitionings, so "
             "no days fit them all.",
             "Make a job for each of them.",
-            exit_code=RunExit.JOB,
+            exit_code=Exit.JOB,
         )
     if not partitions:
         _refuse_days(settings)
@@ -131,7 +129,12 @@ def _names(defs: Definitions) -> Sequence[str]:
     try:
         return job_names(defs)
     except DagsterError as error:
-        raise does_not_load(error, Path.cwd()) from error
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise RunRefusedError(
+            f"Dagster refuses the definitions of the workspace: {reason}",
+            "`python -m segmentstream.runtime inspect` names each place.",
+            exit_code=Exit.WORKSPACE,
+        ) from error
 
 
 def _resolved(defs: Definitions, name: str) -> JobDefinition:
@@ -142,7 +145,7 @@ def _resolved(defs: Definitions, name: str) -> JobDefinition:
         raise RunRefusedError(
             f"The job {name} cannot be put together: {reason}",
             "Correct it; assets of different days go into jobs of their own.",
-            exit_code=RunExit.JOB,
+            exit_code=Exit.JOB,
         ) from error
 
 
@@ -155,7 +158,7 @@ def _refuse_days(settings: RunSettings) -> None:
         raise RunRefusedError(
             f"The job {settings.job} has no days, and days are set.",
             f"Leave out {FIRST_DAY_VARIABLE} and {LAST_DAY_VARIABLE}.",
-            exit_code=RunExit.VARIABLES,
+            exit_code=Exit.CONFIGURATION,
         )
 
 
@@ -164,7 +167,7 @@ def _calendar(job: JobDefinition, partitions: PartitionsDefinition[str]) -> tupl
         raise RunRefusedError(
             f"The job {job.name} is partitioned by {type(partitions).__name__}.",
             "Only days can be run: DailyPartitionsDefinition.",
-            exit_code=RunExit.JOB,
+            exit_code=Exit.JOB,
         )
     return tuple(partitions.get_partition_keys())
 
@@ -174,7 +177,7 @@ def _days(settings: RunSettings, calendar: Sequence[str]) -> tuple[str, ...]:
         raise RunRefusedError(
             f"The job {settings.job} runs by days, and none are set.",
             f"Set {FIRST_DAY_VARIABLE} and {LAST_DAY_VARIABLE}, both inclusive.",
-            exit_code=RunExit.VARIABLES,
+            exit_code=Exit.CONFIGURATION,
         )
     first, last = settings.first_day.isoformat(), settings.last_day.isoformat()
     days = tuple(day for day in calendar if first <= day <= last)
@@ -183,7 +186,7 @@ def _days(settings: RunSettings, calendar: Sequence[str]) -> tuple[str, ...]:
         raise RunRefusedError(
             f"The days {first} to {last} are not all among those of the job {settings.job}.",
             f"It has days {has}.",
-            exit_code=RunExit.RANGE,
+            exit_code=Exit.RANGE,
         )
     return days
 

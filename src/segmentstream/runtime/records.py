@@ -12,7 +12,7 @@ from uuid import uuid5
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
-from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.plans import PlannedRun, Request
 from segmentstream.runtime.settings import RUN_ID_VARIABLE, RunSettings
 
@@ -126,5 +126,5 @@ def _refused(settings: RunSettings, what: str) -> RunRefusedError:
     return RunRefusedError(
         f"The run id {settings.run_id} is recorded for {what}.",
         f"Set {RUN_ID_VARIABLE} to a new UUID for each request.",
-        exit_code=RunExit.RUN_ID,
+        exit_code=Exit.RUN_ID,
     )

@@ -15,9 +15,9 @@ from sqlalchemy.exc import DBAPIError
 from segmentstream._core.errors import SegmentStreamError
 from segmentstream.runtime.backfills import Backfill, Stop
 from segmentstream.runtime.claims import Claim
-from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.instance import migrate, open_instance
-from segmentstream.runtime.loading import load_definitions
+from segmentstream.runtime.loading import load_workspace
 from segmentstream.runtime.plans import Request, read_request
 from segmentstream.runtime.records import read_record
 from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, mode_of
@@ -41,22 +41,22 @@ def main(environ: MutableMapping[str, str]) -> int:
     except (DBAPIError, SegmentStreamError) as error:
         # The text of a driver's error can hold the address, and with it the password.
         told = str(error) if isinstance(error, SegmentStreamError) else type(error).__name__
-        tell(f"Postgres cannot be used: {told}", level=40, exit_code=int(RunExit.INSTANCE))
-        return int(RunExit.INSTANCE)
+        tell(f"Postgres cannot be used: {told}", level=40, exit_code=int(Exit.INSTANCE))
+        return int(Exit.INSTANCE)
     except Exception:  # noqa: BLE001 - the edge of the process
         tell_fault("The runtime itself failed; please report these lines.")
-        return int(RunExit.FAULT)
+        return int(Exit.FAULT)
 
 
-def _do(environ: MutableMapping[str, str], stop: Stop) -> RunExit:
+def _do(environ: MutableMapping[str, str], stop: Stop) -> Exit:
     mode = mode_of(environ)
     instance_settings = InstanceSettings.from_environ(environ)
     if mode is Mode.MIGRATE:
         migrate(instance_settings, environ)
         tell("The tables of Dagster are of this release.")
-        return RunExit.SUCCEEDED
+        return Exit.SUCCEEDED
     settings = RunSettings.from_environ(environ)
-    request = read_request(load_definitions(Path.cwd()), settings)
+    request = read_request(load_workspace(Path.cwd()), settings)
     with open_instance(instance_settings, environ) as (instance, address):
         return _run(instance, address, request, settings, stop)
 
@@ -67,14 +67,14 @@ def _run(
     request: Request,
     settings: RunSettings,
     stop: Stop,
-) -> RunExit:
+) -> Exit:
     def is_unfinished() -> bool:
         return bool(read_record(instance, request, settings).unfinished)
 
     is_unfinished()  # refuses an id of something else, before it waits
     claim = Claim(address, f"segmentstream: run {settings.run_id}")
     if not _take(claim, is_unfinished, stop):
-        return RunExit.STOPPED
+        return Exit.STOPPED
     try:
         backfill = Backfill(
             instance=instance, claim=claim, request=request, settings=settings, stop=stop

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from segmentstream.runtime.exits import RunExit, RunRefusedError
+from segmentstream.runtime.exits import Exit, RunRefusedError
 
 MODE_VARIABLE = "SEGMENTSTREAM_DAGSTER_MODE"
 JOB_VARIABLE = "SEGMENTSTREAM_DAGSTER_JOB"
@@ -85,7 +85,7 @@ class RunSettings:
             raise RunRefusedError(
                 f"The days run backwards: {first} is after {last}.",
                 f"Set {FIRST_DAY_VARIABLE} to the earlier one.",
-                exit_code=RunExit.RANGE,
+                exit_code=Exit.RANGE,
             )
         return cls(
             job=_needed(environ, JOB_VARIABLE, "Name a job of the workspace."),
@@ -152,7 +152,7 @@ def mode_of(environ: Mapping[str, str]) -> Mode:
 
 
 def _refused(problem: str, remedy: str) -> RunRefusedError:
-    return RunRefusedError(problem, remedy, exit_code=RunExit.VARIABLES)
+    return RunRefusedError(problem, remedy, exit_code=Exit.CONFIGURATION)
 
 
 def _needed(environ: Mapping[str, str], variable: str, remedy: str) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,6 +62,23 @@ def write_summary(summary: Mapping[str, object]) -> None:
     """Writes the outcome on standard output, as one line of JSON."""
     sys.stdout.write(json.dumps(summary, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def only_the_result_on_stdout() -> Iterator[None]:
+    """Sends to standard error what code and the processes it starts print meanwhile."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    python_stdout = sys.stdout
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout = python_stdout
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def with_own_logger(job: JobDefinition) -> JobDefinition:

@@ -193,10 +193,10 @@ def _end_with_parent() -> None:
 
 
 def _loaded(name: str, *, is_terminal: bool) -> JobDefinition:
-    from segmentstream.runtime.loading import load_definitions  # noqa: PLC0415 - when spawned
+    from segmentstream.runtime.loading import load_workspace  # noqa: PLC0415 - when spawned
 
     start_telling(is_terminal=is_terminal)
-    return resolved_job(load_definitions(Path.cwd()), name)
+    return resolved_job(load_workspace(Path.cwd()), name)
 
 
 def _outcome(job: JobDefinition, run: PlannedRun, run_id: str, tags: Mapping[str, str]) -> Outcome:

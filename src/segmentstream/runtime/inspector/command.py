@@ -6,19 +6,18 @@ to standard error.
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from segmentstream._core.jsonio import canonical_json
 from segmentstream._manifest import Manifest, write_manifest
-from segmentstream.runtime.inspector.exits import Exit
+from segmentstream.runtime.exits import Exit
 from segmentstream.runtime.inspector.findings import Finding
 from segmentstream.runtime.inspector.inspection import inspect_workspace
 from segmentstream.runtime.inspector.loading import WorkspaceError
+from segmentstream.runtime.telling import only_the_result_on_stdout
 
 
 def inspect(output: Path, environ: Mapping[str, str], *, is_json: bool) -> Exit:
@@ -49,7 +48,7 @@ def inspect(output: Path, environ: Mapping[str, str], *, is_json: bool) -> Exit:
     else:
         _tell(findings, manifest, output)
     if manifest is not None:
-        return Exit.OK
+        return Exit.SUCCEEDED
     return Exit.CONFIGURATION if trace is None else Exit.WORKSPACE
 
 
@@ -86,20 +85,3 @@ def _counts(manifest: Manifest) -> dict[str, int]:
         what: len(getattr(manifest, what))
         for what in ("assets", "checks", "jobs", "schedules", "sensors")
     }
-
-
-@contextmanager
-def only_the_result_on_stdout() -> Iterator[None]:
-    """Sends to standard error what code and the processes it starts print meanwhile."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    python_stdout = sys.stdout
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stdout = python_stdout
-        os.dup2(kept, 1)
-        os.close(kept)

@@ -13,11 +13,11 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from segmentstream.runtime.inspector.command import only_the_result_on_stdout
 from segmentstream.runtime.inspector.declared import Declared
 from segmentstream.runtime.inspector.loading import find_definitions, load_definitions
 from segmentstream.runtime.inspector.moving_starts import starts_of
 from segmentstream.runtime.inspector.sources import Sources
+from segmentstream.runtime.telling import only_the_result_on_stdout
 
 _AHEAD = dt.timedelta(days=400)
 
