@@ -63,6 +63,14 @@ def test_j1_a_day_that_fails_is_told_and_the_others_succeed(shop: Shop) -> None:
     assert "no rows on 2024-05-03" in ended.told
 
 
+def test_a_failure_is_told_with_its_traceback_once(shop: Shop) -> None:
+    """What a step failed of stands in one record with the way there, and in the line of its run."""
+    ended = shop.run("one_by_one", "05-03", "05-03", SHOP_FAILING="2024-05-03")
+    told = [json.loads(line)["message"] for line in ended.told.splitlines()]
+    assert ["STEP_FAILURE" in each for each in told if "Stack Trace" in each] == [True]
+    assert told[-1].startswith("2024-05-03: failed")
+
+
 def test_the_same_id_again_reports_what_is_recorded(shop: Shop) -> None:
     """A finished request is told again, its failure too, and no asset is called again."""
     run_id = str(uuid4())

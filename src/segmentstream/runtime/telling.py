@@ -104,9 +104,13 @@ def _make_logger(_context: InitLoggerContext) -> logging.Logger:
 
 
 def _is_told(record: logging.LogRecord) -> bool:
-    # Of Dagster's own events, which its instance keeps, only failures are repeated here.
-    meta = getattr(record, "dagster_meta", {})
-    return record.levelno >= logging.ERROR or not meta.get("dagster_event")
+    # Of Dagster's own events, which its instance keeps, only failures are repeated here; that of a
+    # run says once more how its steps failed.
+    event = getattr(record, "dagster_meta", {}).get("dagster_event")
+    if event is None:
+        return True
+    why = getattr(event.event_specific_data, "failure_reason", None)
+    return record.levelno >= logging.ERROR and getattr(why, "value", None) != "STEP_FAILURE"
 
 
 _run_logger = LoggerDefinition(_make_logger, colored_console_logger.config_schema)
