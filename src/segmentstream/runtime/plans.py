@@ -10,7 +10,9 @@ from dagster import (
     DagsterError,
     DailyPartitionsDefinition,
     Definitions,
+    IdentityPartitionMapping,
     JobDefinition,
+    PartitionMapping,
     PartitionsDefinition,
     TimeWindowPartitionMapping,
 )
@@ -36,14 +38,19 @@ class Request:
         days: The requested days in order, as partition keys; none for a job without days.
         calendar: Every day that the job has.
         days_per_run: The most days of one run; None where one run takes all.
-        is_ordered: Whether a day needs earlier days of the same request.
+        why_ordered: Why runs go one at a time, in the order of days; empty where they need not.
     """
 
     job: JobDefinition
     days: tuple[str, ...]
     calendar: tuple[str, ...]
     days_per_run: int | None
-    is_ordered: bool
+    why_ordered: str
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether runs go one at a time."""
+        return bool(self.why_ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +94,14 @@ def read_request(defs: Definitions, settings: RunSettings) -> Request:
         )
     if not partitions:
         _refuse_days(settings)
-        return Request(job=job, days=(), calendar=(), days_per_run=None, is_ordered=False)
+        return Request(job=job, days=(), calendar=(), days_per_run=None, why_ordered="")
     calendar = _calendar(job, partitions[0])
     return Request(
         job=job,
         days=_days(settings, calendar),
         calendar=calendar,
         days_per_run=assets.days_per_run,
-        is_ordered=_is_ordered(defs, job),
+        why_ordered=_why_ordered(defs, job),
     )
 
 
@@ -118,7 +125,7 @@ def describe_plan(request: Request, runs: Sequence[PlannedRun], parallel_runs: i
     if len(labels) > _NAMED:
         labels = [*labels[: _NAMED - 1], "...", labels[-1]]
     at_a_time = 1 if request.is_ordered else min(parallel_runs, len(runs))
-    why = "; a day needs earlier ones" if request.is_ordered else ""
+    why = f"; {request.why_ordered}" if request.is_ordered else ""
     return (
         f"Plan: {request.job.name}, {_counted(days, 'day')} in {_counted(len(runs), 'run')}, "
         f"{at_a_time} at a time{why}: {', '.join(labels)}."
@@ -203,17 +210,19 @@ def _stretches(calendar: Sequence[str], left: Collection[str]) -> Iterator[list[
         yield stretch
 
 
-def _is_ordered(defs: Definitions, job: JobDefinition) -> bool:
-    """Says whether an asset takes other days of an asset that the same job computes."""
+def _why_ordered(defs: Definitions, job: JobDefinition) -> str:
+    """Says why runs side by side could miss rows of each other; empty where they could not."""
     keys = assets_of(job).keys
-    mappings = [
-        dep.partition_mapping
-        for spec in defs.resolve_all_asset_specs()
-        if spec.key in keys and spec.partitions_def is not None
-        for dep in spec.deps
-        if dep.asset_key in keys
-    ]
-    return any(
-        isinstance(each, TimeWindowPartitionMapping) and (each.start_offset or each.end_offset)
-        for each in mappings
-    )
+    for spec in defs.resolve_all_asset_specs():
+        inside = [dep for dep in spec.deps if spec.key in keys and dep.asset_key in keys]
+        if inside and spec.partitions_def is None:
+            return f"{spec.key.to_user_string()} is made of all days"
+        if not all(_is_same_day(dep.partition_mapping) for dep in inside):
+            return f"{spec.key.to_user_string()} needs other days"
+    return ""
+
+
+def _is_same_day(mapping: PartitionMapping | None) -> bool:
+    if isinstance(mapping, TimeWindowPartitionMapping):
+        return not (mapping.start_offset or mapping.end_offset)
+    return mapping is None or isinstance(mapping, IdentityPartitionMapping)
