@@ -30,6 +30,7 @@ from segmentstream._core.names import EMULATOR_VARIABLE
 _ROOT = Path(__file__).parents[1]
 _SOURCE = _ROOT / "src"
 _QUICK_START = Path(__file__).with_name("quick_start.py")
+_INTERNALS = Path(__file__).parent / "runtime" / "test_dagster_internals.py"
 _PYTHONS = ["3.12", "3.13"]
 _PACKAGES = {"segmentstream", "segmentstream_connections_runtime"}
 
@@ -200,7 +201,10 @@ def test_a1_a_fresh_install_runs(built: Built, version: str, tmp_path: Path) -> 
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("version", _PYTHONS)
 def test_a2_the_lowest_versions_run(built: Built, version: str, tmp_path: Path) -> None:
-    """With every direct dependency at its floor, the first steps of a newcomer work too."""
+    """With every direct dependency at its floor, a newcomer's first steps work, and the runtime's.
+
+    Of the runtime it is what Dagster does not promise.
+    """
     requirements = built.requirements(extra="duckdb")
     python = _make_environment(
         tmp_path,
@@ -212,6 +216,7 @@ def test_a2_the_lowest_versions_run(built: Built, version: str, tmp_path: Path) 
     installed = _check_quick_start(python, tmp_path)
 
     assert installed == _floors_of(requirements)
+    _check_dagster_internals(python, tmp_path)
 
 
 @pytest.mark.usefixtures("index")
@@ -359,6 +364,15 @@ def _check_quick_start(python: Path, folder: Path, url: str = "") -> dict[str, V
     assert told["currencies"] == [["EUR", 1.0], ["USD", 1.08]]
     assert told["orders"] == [["2024-05-01", "2", "2"], ["2024-05-02", "2", "2"]]
     return {name: Version(version) for name, version in told["versions"].items()}
+
+
+def _check_dagster_internals(python: Path, folder: Path) -> None:
+    """Runs the tests of what the runtime uses of Dagster beyond its promises."""
+    shutil.copy(_INTERNALS, folder)
+    done = _uv(["pip", "install", f"--python={python}", "pytest"], folder=folder)
+    assert done.returncode == 0, done.stderr
+    done = _run([python, "-I", "-m", "pytest", "-q", _INTERNALS.name], folder)
+    assert done.returncode == 0, done.stdout
 
 
 def _compile(
