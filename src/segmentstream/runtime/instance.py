@@ -5,7 +5,6 @@ Imports Dagster, dagster-postgres and SQLAlchemy.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from segmentstream._core.jsonio import canonical_json, write_atomically
 from segmentstream.runtime.claims import Claim
 from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.settings import (
@@ -109,9 +109,7 @@ def configure(settings: InstanceSettings, environ: MutableMapping[str, str]) -> 
             exit_code=Exit.CONFIGURATION,
         )
     settings.home.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(".tmp")
-    written.write_text(f"{MARK}\n{json.dumps(document(settings), indent=2)}\n")  # JSON is YAML
-    written.replace(path)
+    write_atomically(path, f"{MARK}\n{canonical_json(document(settings))}")  # JSON is YAML
     if settings.is_url_given:
         environ[URL_VARIABLE] = settings.url.render_as_string(hide_password=False)
     return True
