@@ -6,15 +6,13 @@ One thread does it all, so that the runs' processes can be forked from it at any
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 
-from dagster import DagsterInstance, DagsterRunStatus
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster_postgres.utils import DagsterPostgresException
 from sqlalchemy.exc import DBAPIError
 
@@ -26,19 +24,18 @@ from segmentstream.runtime.dagster_internals import (
     tag_run,
 )
 from segmentstream.runtime.exits import Exit
-from segmentstream.runtime.plans import PlannedRun, Request, describe_plan, plan_runs
+from segmentstream.runtime.launching import Launcher, PlannedRun, RunHandle
+from segmentstream.runtime.plans import Request, describe_plan, plan_runs
 from segmentstream.runtime.records import (
     DIED,
     INTERRUPTED_TAG,
     STOPPED,
     Record,
+    attempt_at,
     read_record,
-    run_id_of,
-    tags_of,
 )
 from segmentstream.runtime.settings import RunSettings
 from segmentstream.runtime.telling import tell
-from segmentstream.runtime.workers import Worker, warm_up
 
 MOST_DEATHS = 3  # of one run's process; a run that is too large for its machine dies each time
 SECONDS_TO_STOP = 4.0  # of a run; Cloud Run ends everything 10 seconds after it asked
@@ -68,7 +65,7 @@ class _Progress:
     queue: deque[PlannedRun]
     succeeded: dict[str, str]
     failed: dict[str, str]
-    live: list[Worker] = field(default_factory=list)
+    live: list[RunHandle] = field(default_factory=list)
     attempts: dict[str, int] = field(default_factory=dict)
     deaths: dict[str, int] = field(default_factory=dict)
 
@@ -83,12 +80,14 @@ class Backfill:
         claim: Claim,
         request: Request,
         settings: RunSettings,
+        launcher: Launcher,
         stop: Stop,
     ) -> None:
         self._instance = instance
         self._claim = claim
         self._request = request
         self._settings = settings
+        self._launcher = launcher
         self._stop = stop
         self._checked = time.monotonic()
 
@@ -96,38 +95,57 @@ class Backfill:
         """Runs the days that are left; gives the outcome and its summary.
 
         Raises:
-            RunRefusedError: The run id is recorded for something else.
+            RunRefusedError: The run id is recorded for something else, or its runs cannot be
+                carried out.
         """
-        record = self._record()
-        if record.unfinished:
-            self._bury(record)
-            record = self._record()
-        progress = self._begin(record)
+        record, adopted = self._take_over(self._record())
+        progress = self._begin(record, adopted)
         try:
             exit_code = self._drive(progress)
         finally:
-            for worker in progress.live:
-                worker.kill()  # whatever has gone wrong: none of them may run on
+            for handle in progress.live:
+                handle.let_go()  # whatever has gone wrong: nobody drives them any more
         return exit_code, self._summary(progress, exit_code)
 
-    def _begin(self, record: Record) -> _Progress:
-        wanted = self._request.days or ("all",)
-        left = [day for day in wanted if day not in record.succeeded and day not in record.failed]
+    def _take_over(self, record: Record) -> tuple[Record, list[RunHandle]]:
+        """Adopts what an earlier process has left on its way, and buries what died with it."""
+        if not record.unfinished and not self._left(record):
+            return record, []
+        found = self._launcher.adopt({run.run_id: run.tags for run in record.unfinished})
+        # Only now: what had ended when the launcher looked is in the records by then.
+        record = self._record()
+        adopted = [each for each in found if self._is_left(record, each.attempt.run)]
+        alive = {handle.attempt.run_id for handle in found}
+        if dead := [run for run in record.unfinished if run.run_id not in alive]:
+            self._bury(dead)
+            record = self._record()
+        return record, adopted
+
+    def _begin(self, record: Record, adopted: list[RunHandle]) -> _Progress:
+        wanted, taken = self._request.days or ("all",), set[str]()
+        attempts = dict(record.attempts)
+        for handle in adopted:
+            run, number = handle.attempt.run, handle.attempt.number
+            taken |= set(run.days or ("all",))
+            attempts[run.label] = max(attempts.get(run.label, 0), number + 1)
+            tell(f"{run.label}: still on its way from before.", run_id=handle.attempt.run_id)
+        left = [day for day in self._left(record) if day not in taken]
         runs = plan_runs(self._request, left) if left else ()
         if len(left) < len(wanted):
             tell(
                 f"Recorded: {len(record.succeeded)} succeeded, {len(record.failed)} failed, "
-                f"{len(left)} left."
+                f"{len(self._left(record))} left."
             )
         if runs:
-            warm_up(os.environ, runs=len(runs))
-            tell(describe_plan(self._request, runs, self._settings.parallel_runs))
+            where = self._launcher.prepare(runs)
+            tell(describe_plan(self._request, runs, self._settings.parallel_runs) + where)
         exhausted = [run for run in runs if record.deaths[run.label] >= MOST_DEATHS]
         progress = _Progress(
             queue=deque(run for run in runs if run not in exhausted),
             succeeded=dict(record.succeeded),
             failed=dict(record.failed),
-            attempts=dict(record.attempts),
+            live=adopted,
+            attempts=attempts,
             deaths=dict(record.deaths),
         )
         for run in exhausted:
@@ -144,32 +162,32 @@ class Backfill:
                 return Exit.TAKEN_OVER
             while progress.queue and len(progress.live) < limit:
                 self._start(progress, progress.queue.popleft())
-            wait([worker.sentinel for worker in progress.live], timeout=_TICK_SECONDS)
+            self._launcher.wait(progress.live, _TICK_SECONDS)
             if self._stop.is_asked():
                 continue  # a signal to the whole group ends the workers too, and is no failure
-            for worker in [each for each in progress.live if not each.is_alive()]:
-                progress.live.remove(worker)
-                self._settle(progress, worker)
+            for handle in [each for each in progress.live if not each.is_alive()]:
+                progress.live.remove(handle)
+                self._settle(progress, handle)
             if self._request.is_ordered and progress.failed:
                 progress.queue.clear()
         is_done = not progress.failed and not self._left(progress)
         return Exit.SUCCEEDED if is_done else Exit.FAILED
 
     def _start(self, progress: _Progress, run: PlannedRun) -> None:
-        attempt = progress.attempts.get(run.label, 0)
-        progress.attempts[run.label] = attempt + 1
-        run_id = run_id_of(self._settings, run, attempt)
-        progress.live.append(Worker(self._request.job, run, run_id, tags_of(self._settings, run)))
+        number = progress.attempts.get(run.label, 0)
+        progress.attempts[run.label] = number + 1
+        progress.live.append(self._launcher.launch(attempt_at(self._settings, run, number)))
 
-    def _settle(self, progress: _Progress, worker: Worker) -> None:
-        """Takes in how a run ended, as the instance has it; the process may have died before."""
-        said = worker.outcome()
-        recorded = self._patiently(lambda: self._instance.get_run_by_id(worker.run_id))
+    def _settle(self, progress: _Progress, handle: RunHandle) -> None:
+        """Takes in how a run ended, as the instance has it; what carried it out may have died."""
+        run, run_id = handle.attempt.run, handle.attempt.run_id
+        said = self._patiently(handle.outcome)
+        recorded = self._patiently(lambda: self._instance.get_run_by_id(run_id))
         if recorded is not None and recorded.status is DagsterRunStatus.SUCCESS:
-            for day in worker.run.days or ("all",):
-                progress.succeeded[day] = worker.run_id
+            for day in run.days or ("all",):
+                progress.succeeded[day] = run_id
                 progress.failed.pop(day, None)
-            self._tell_end(progress, worker, "succeeded", rows=said.rows if said else None)
+            self._tell_end(progress, handle, "succeeded", rows=said.rows if said else None)
             return
         is_own = (
             recorded is not None
@@ -178,20 +196,20 @@ class Backfill:
             and not said.is_interrupted
         )
         if is_own and said is not None:
-            self._tell_end(progress, worker, "failed", reason=said.reason)
-            self._fail(progress, worker.run, worker.run_id)
+            self._tell_end(progress, handle, "failed", reason=said.reason)
+            self._fail(progress, run, run_id)
             return
         if recorded is not None and recorded.status is DagsterRunStatus.CANCELED and said:
-            self._tell_end(progress, worker, "canceled")  # by a person; its days are left
+            self._tell_end(progress, handle, "canceled")  # by a person; its days are left
             return
-        reason = said.reason if said and said.reason else worker.ending()
-        self._interrupted(worker.run_id, DIED, reason)
-        deaths = progress.deaths[worker.run.label] = progress.deaths.get(worker.run.label, 0) + 1
-        self._tell_end(progress, worker, "died", reason=reason)
+        reason = said.reason if said and said.reason else handle.ending()
+        self._interrupted(run_id, DIED, reason)
+        deaths = progress.deaths[run.label] = progress.deaths.get(run.label, 0) + 1
+        self._tell_end(progress, handle, "died", reason=reason)
         if deaths < MOST_DEATHS:
-            progress.queue.appendleft(worker.run)
+            progress.queue.appendleft(run)
         else:
-            self._fail(progress, worker.run, worker.run_id)
+            self._fail(progress, run, run_id)
 
     def _fail(self, progress: _Progress, run: PlannedRun, run_id: str) -> None:
         for day in run.days or ("all",):
@@ -200,9 +218,9 @@ class Backfill:
     def _end(self, progress: _Progress) -> None:
         """Stops what runs: asks, asks again, ends it, and records what did not do so itself."""
         tell(f"Stopping: {len(progress.live)} running, {len(self._left(progress))} days left.")
-        for worker in progress.live:
+        for handle in progress.live:
             with _quietly():
-                run = self._instance.get_run_by_id(worker.run_id)
+                run = self._instance.get_run_by_id(handle.attempt.run_id)
                 if run is not None and not run.is_finished:
                     report_canceling(self._instance, run)
         deadline, again = time.monotonic() + SECONDS_TO_STOP, 0.0
@@ -212,23 +230,24 @@ class Backfill:
             # A retry policy takes the first interrupt for a failure, and starts the step again.
             if time.monotonic() >= again:
                 again = time.monotonic() + _SECONDS_BETWEEN_SIGNALS
-                for worker in alive:
-                    worker.interrupt()
-            wait([worker.sentinel for worker in alive], timeout=0.1)
-        for worker in progress.live:
-            worker.kill()
-        for worker in progress.live:
+                for handle in alive:
+                    handle.interrupt()
+            self._launcher.wait(alive, 0.1)
+        for handle in progress.live:
+            handle.kill()
+        for handle in progress.live:
             with _quietly():
-                self._settle_stopped(progress, worker)
+                self._settle_stopped(progress, handle)
 
-    def _settle_stopped(self, progress: _Progress, worker: Worker) -> None:
-        recorded = self._instance.get_run_by_id(worker.run_id)
+    def _settle_stopped(self, progress: _Progress, handle: RunHandle) -> None:
+        run, run_id = handle.attempt.run, handle.attempt.run_id
+        recorded = self._instance.get_run_by_id(run_id)
         if recorded is not None and recorded.status is DagsterRunStatus.SUCCESS:
-            progress.succeeded |= dict.fromkeys(worker.run.days or ("all",), worker.run_id)
-            self._tell_end(progress, worker, "succeeded")
+            progress.succeeded |= dict.fromkeys(run.days or ("all",), run_id)
+            self._tell_end(progress, handle, "succeeded")
             return
-        self._interrupted(worker.run_id, STOPPED, "the process was told to stop")
-        self._tell_end(progress, worker, "stopped")
+        self._interrupted(run_id, STOPPED, "the process was told to stop")
+        self._tell_end(progress, handle, "stopped")
 
     def _interrupted(self, run_id: str, how: str, reason: str) -> None:
         """Records that a run came to no end of its own, so that its days count as left."""
@@ -244,9 +263,9 @@ class Backfill:
 
         self._patiently(record)
 
-    def _bury(self, record: Record) -> None:
+    def _bury(self, dead: Sequence[DagsterRun]) -> None:
         """Ends, in the records, the runs of a process that has died: we hold its claim now."""
-        for run in record.unfinished:
+        for run in dead:
             self._interrupted(run.run_id, DIED, "the process that drove it died")
             tell(f"Run {run.run_id} was left unfinished by a process that died; it is run again.")
 
@@ -270,16 +289,17 @@ class Backfill:
                     raise
                 time.sleep(_TICK_SECONDS)
 
-    def _left(self, progress: _Progress) -> list[str]:
+    def _left(self, known: Record | _Progress) -> list[str]:
         wanted = self._request.days or ("all",)
-        return [
-            day for day in wanted if day not in progress.succeeded and day not in progress.failed
-        ]
+        return [day for day in wanted if day not in known.succeeded and day not in known.failed]
+
+    def _is_left(self, record: Record, run: PlannedRun) -> bool:
+        return not set(self._left(record)).isdisjoint(run.days or ("all",))
 
     def _tell_end(
         self,
         progress: _Progress,
-        worker: Worker,
+        handle: RunHandle,
         how: str,
         *,
         rows: int | None = None,
@@ -287,20 +307,20 @@ class Backfill:
     ) -> None:
         left = len(self._left(progress))
         if how == "failed":
-            left -= len(worker.run.days) or 1
-        parts = [f"{worker.run.label}: {how}"]
+            left -= len(handle.attempt.run.days) or 1
+        parts = [f"{handle.attempt.run.label}: {how}"]
         if rows is not None:
             parts.append(f"{rows:,} rows")
-        parts.append(f"{worker.seconds:.1f} s")
+        parts.append(f"{handle.seconds:.1f} s")
         if self._request.days:
             parts.append(f"{left} days left")
         tell(
             ", ".join(parts) + (f". {reason}" if reason else ""),
             level=logging.INFO if how == "succeeded" else logging.ERROR,
-            run_id=worker.run_id,
-            days=list(worker.run.days),
+            run_id=handle.attempt.run_id,
+            days=list(handle.attempt.run.days),
             rows=rows,
-            seconds=round(worker.seconds, 3),
+            seconds=round(handle.seconds, 3),
             days_left=left,
         )
 

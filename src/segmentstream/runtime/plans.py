@@ -19,6 +19,7 @@ from dagster import (
 
 from segmentstream.runtime.dagster_internals import assets_of, job_names, resolved_job
 from segmentstream.runtime.exits import Exit, RunRefusedError
+from segmentstream.runtime.launching import PlannedRun
 from segmentstream.runtime.settings import (
     FIRST_DAY_VARIABLE,
     JOB_VARIABLE,
@@ -51,21 +52,6 @@ class Request:
     def is_ordered(self) -> bool:
         """Whether runs go one at a time."""
         return bool(self.why_ordered)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRun:
-    """Is one run: its days in order; none for a job without days."""
-
-    days: tuple[str, ...]
-
-    @property
-    def label(self) -> str:
-        """Its days in short, the same for the same days."""
-        if not self.days:
-            return "all"
-        first, last = self.days[0], self.days[-1]
-        return first if first == last else f"{first}..{last}"
 
 
 def read_request(defs: Definitions, settings: RunSettings) -> Request:

@@ -13,7 +13,8 @@ from uuid import uuid5
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
 from segmentstream.runtime.exits import Exit, RunRefusedError
-from segmentstream.runtime.plans import PlannedRun, Request
+from segmentstream.runtime.launching import Attempt, PlannedRun
+from segmentstream.runtime.plans import Request
 from segmentstream.runtime.settings import RUN_ID_VARIABLE, RunSettings
 
 REQUEST_TAG = "segmentstream/run_id"
@@ -59,6 +60,12 @@ def read_record(instance: DagsterInstance, request: Request, settings: RunSettin
         if run.tags.get(RANGE_TAG) != range_of(settings):
             raise _refused(settings, f"the days {run.tags.get(RANGE_TAG)}")
     return _summed(request, runs)
+
+
+def attempt_at(settings: RunSettings, run: PlannedRun, number: int) -> Attempt:
+    """Gives an attempt at a run, with all that tells it from others."""
+    run_id, tags = run_id_of(settings, run, number), tags_of(settings, run)
+    return Attempt(run=run, number=number, run_id=run_id, tags=tags)
 
 
 def run_id_of(settings: RunSettings, run: PlannedRun, attempt: int) -> str:

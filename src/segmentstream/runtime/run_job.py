@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from segmentstream.runtime.plans import Request, read_request
 from segmentstream.runtime.records import read_record
 from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, mode_of
 from segmentstream.runtime.telling import start_telling, tell, tell_fault, write_summary
+from segmentstream.runtime.workers import ProcessLauncher
 
 _SECONDS_BETWEEN_TRIES = 0.5
 # So long its holder comes first: it looks every other second whether it has lost the claim.
@@ -77,7 +79,12 @@ def _run(
         return Exit.STOPPED
     try:
         backfill = Backfill(
-            instance=instance, claim=claim, request=request, settings=settings, stop=stop
+            instance=instance,
+            claim=claim,
+            request=request,
+            settings=settings,
+            launcher=ProcessLauncher(request.job, os.environ),
+            stop=stop,
         )
         exit_code, summary = backfill.run()
     finally:

@@ -16,9 +16,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from segmentstream._core.errors import WarehouseConfigurationError
 from segmentstream._warehouse.registry import create_engine
 from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream.runtime.dagster_internals import resolved_job
-from segmentstream.runtime.plans import PlannedRun
+from segmentstream.runtime.launching import Attempt, Outcome, PlannedRun, RunHandle
 from segmentstream.runtime.telling import (
     has_loggers,
     logging_config,
@@ -51,43 +50,47 @@ _INTERRUPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Is what a process says of its run at the end.
+class ProcessLauncher:
+    """Carries runs out in processes of this machine, which end with this one."""
 
-    Attributes:
-        is_success: Whether all of it succeeded.
-        rows: How many rows it wrote, as far as its assets tell.
-        reason: Why it failed, in one line for each step.
-        is_interrupted: Whether it failed of the instance or a signal, not of the workspace.
-    """
+    def __init__(self, job: JobDefinition, environ: Mapping[str, str]) -> None:
+        self._job = job
+        self._environ = environ
 
-    is_success: bool
-    rows: int = 0
-    reason: str = ""
-    is_interrupted: bool = False
+    def adopt(self, unfinished: Mapping[str, Mapping[str, str]]) -> Sequence[Worker]:  # noqa: ARG002 - as `Launcher.adopt`
+        """As `Launcher.adopt`: nothing survives its process."""
+        return ()
+
+    def prepare(self, runs: Sequence[PlannedRun]) -> str:
+        """As `Launcher.prepare`."""
+        warm_up(self._environ, runs=len(runs))
+        return ""
+
+    def launch(self, attempt: Attempt) -> Worker:
+        """As `Launcher.launch`."""
+        return Worker(self._job, attempt)
+
+    def wait(self, handles: Sequence[RunHandle], timeout: float) -> None:
+        """As `Launcher.wait`."""
+        wait([each.sentinel for each in handles if isinstance(each, Worker)], timeout)
 
 
 class Worker:
     """Is the process of one run.
 
     Attributes:
-        run: What it runs.
-        run_id: The id of its run in Dagster.
+        attempt: What it runs.
         started: When, on the monotonic clock.
     """
 
-    def __init__(
-        self, job: JobDefinition, run: PlannedRun, run_id: str, tags: Mapping[str, str]
-    ) -> None:
-        self.run = run
-        self.run_id = run_id
+    def __init__(self, job: JobDefinition, attempt: Attempt) -> None:
+        self.attempt = attempt
         self.started = time.monotonic()
         context = _context()
         self._told, telling = context.Pipe(duplex=False)
         # A job does not fit through a pipe; a new process loads the workspace by itself.
         given = job if context.get_start_method() == "fork" else job.name
-        arguments = (given, run, run_id, dict(tags), telling, sys.stderr.isatty())
+        arguments = (given, attempt, telling, sys.stderr.isatty())
         self._process = context.Process(target=_execute, args=arguments, daemon=True)  # type: ignore[attr-defined]  # typeshed has it on each context
         with warnings.catch_warnings():
             # Threads of libraries, which their own handlers see through a fork.
@@ -117,6 +120,10 @@ class Worker:
         """Ends the process, and waits until it is gone."""
         self._process.kill()
         self._process.join()
+
+    def let_go(self) -> None:
+        """Ends the process too: nobody could adopt it."""
+        self.kill()
 
     def outcome(self) -> Outcome | None:
         """Gives what the ended process said; None where it died before."""
@@ -155,13 +162,11 @@ def _context() -> BaseContext:
     return multiprocessing.get_context("fork" if is_safe else "spawn")
 
 
-def _execute(  # noqa: PLR0917 - multiprocessing passes positions
+def _execute(
     given: JobDefinition | str,
-    run: PlannedRun,
-    run_id: str,
-    tags: Mapping[str, str],
+    attempt: Attempt,
     telling: Connection,
-    is_terminal: bool,  # noqa: FBT001
+    is_terminal: bool,  # noqa: FBT001 - multiprocessing passes positions
 ) -> None:
     for name in (signal.SIGINT, signal.SIGTERM):
         # Dagster puts the handler of SIGINT back for both when a run has ended.
@@ -171,11 +176,11 @@ def _execute(  # noqa: PLR0917 - multiprocessing passes positions
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         job = given if isinstance(given, JobDefinition) else _loaded(given, is_terminal=is_terminal)
-        outcome = _outcome(job, run, run_id, tags)
+        outcome = _outcome(job, attempt)
     except KeyboardInterrupt:
         return  # told to stop before or after the run itself
     except Exception as error:
-        logging.getLogger(__name__).exception("The run %s came to no end.", run_id)
+        logging.getLogger(__name__).exception("The run %s came to no end.", attempt.run_id)
         names = {each.__name__ for each in type(error).__mro__}
         outcome = Outcome(
             is_success=False,
@@ -199,17 +204,17 @@ def _loaded(name: str, *, is_terminal: bool) -> JobDefinition:
     return resolved_job(load_workspace(Path.cwd()), name)
 
 
-def _outcome(job: JobDefinition, run: PlannedRun, run_id: str, tags: Mapping[str, str]) -> Outcome:
-    own = dict(tags)
-    partition_key = run.days[0] if len(run.days) == 1 else None
-    if len(run.days) > 1:
-        own |= {_RANGE_START: run.days[0], _RANGE_END: run.days[-1]}
+def _outcome(job: JobDefinition, attempt: Attempt) -> Outcome:
+    own, days = dict(attempt.tags), attempt.run.days
+    partition_key = days[0] if len(days) == 1 else None
+    if len(days) > 1:
+        own |= {_RANGE_START: days[0], _RANGE_END: days[-1]}
     config = _config(job, partition_key)
     with DagsterInstance.get() as instance:
         result = with_own_logger(job).execute_in_process(
             run_config=config,
             instance=instance,
-            run_id=run_id,
+            run_id=attempt.run_id,
             partition_key=partition_key,
             tags=own,
             raise_on_error=False,
