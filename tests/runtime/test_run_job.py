@@ -69,6 +69,9 @@ def test_a_failure_is_told_with_its_traceback_once(shop: Shop) -> None:
     told = [json.loads(line)["message"] for line in ended.told.splitlines()]
     assert ["STEP_FAILURE" in each for each in told if "Stack Trace" in each] == [True]
     assert told[-1].startswith("2024-05-03: failed")
+    assert told[-1].count("no rows on 2024-05-03") == 1
+    # Nothing takes the log of a step for itself, from which the last lines could be missing.
+    assert [each.name for each in (shop.folder / "home").glob("**/*.err")] == []
 
 
 def test_the_same_id_again_reports_what_is_recorded(shop: Shop) -> None:

@@ -37,6 +37,12 @@ FILE = "dagster.yaml"
 MARK = "# Written by segmentstream.runtime at each start; without this line it is left alone."
 SECONDS_TO_ANSWER = 60.0
 SECONDS_TO_MIGRATE = 1800.0
+# Capturing what steps print into files takes it from the log for a while, through a process that
+# may be ended before it has copied the last lines; and the files go with the container.
+_NOT_CAPTURED = {
+    "module": "dagster._core.storage.noop_compute_log_manager",
+    "class": "NoOpComputeLogManager",
+}
 _SCHEMA_CLAIM = "segmentstream: the tables of Dagster"
 
 
@@ -131,6 +137,7 @@ def document(settings: InstanceSettings) -> dict[str, Any]:
         "telemetry": {"enabled": False},
         "nux": {"enabled": False},
         "run_monitoring": monitoring,
+        "compute_logs": _NOT_CAPTURED,
         "retention": {"schedule": days, "sensor": days, "auto_materialize": days},
     }
 

@@ -219,7 +219,7 @@ def _outcome(job: JobDefinition, attempt: Attempt) -> Outcome:
             tags=own,
             raise_on_error=False,
         )
-    reasons = list(_reasons(result))
+    reasons = _reasons(result)
     return Outcome(
         is_success=result.success,
         rows=_rows(result),
@@ -248,10 +248,11 @@ def _rows(result: ExecuteInProcessResult) -> int:
 
 
 def _reasons(result: ExecuteInProcessResult) -> list[tuple[str, bool]]:
-    found = []
+    """Says what failed, and whether of the instance or a signal: its steps, else the run."""
+    found = list[tuple[str, bool]]()
     for event in result.all_events:
         error: Any = getattr(event.event_specific_data, "error", None)
-        if not event.is_failure or error is None:
+        if not event.is_failure or error is None or (found and event.step_key is None):
             continue
         is_foreign = False
         while error.cause is not None:
