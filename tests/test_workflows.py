@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # PyYAML ships no types, and its stubs are not pinned
+import yaml
 
 _ROOT = Path(__file__).parent.parent
 _WORKFLOWS = _ROOT / ".github" / "workflows"

@@ -14,13 +14,14 @@ DEFAULT_PORT = 8737
 HOSTS = ("127.0.0.1", "localhost")  # what the loopback server can be called
 
 
-def _variables(
+def pairs(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> Mapping[str, str]:
-    pairs = [each.partition("=") for each in given]
-    if any(not name or not sign for name, sign, _ in pairs):
+    """Reads an option that is given as NAME=VALUE, any number of times."""
+    found = [each.partition("=") for each in given]
+    if any(not name or not sign for name, sign, _ in found):
         raise click.BadParameter("Write it as NAME=VALUE, such as shop=acme.", context, parameter)
-    return {name: value for name, _, value in pairs}
+    return {name: value for name, _, value in found}
 
 
 @click.command(epilog=exit_table())
@@ -31,7 +32,7 @@ def _variables(
     "variables",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_variables,
+    callback=pairs,
     help="A value for one of the connection's url_variables; may be repeated.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")

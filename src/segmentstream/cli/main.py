@@ -8,6 +8,7 @@ import click
 
 from segmentstream.cli.connect import connect
 from segmentstream.cli.connections import connections
+from segmentstream.cli.deploy import deploy
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,7 +20,7 @@ from segmentstream.cli.connections import connections
 )
 @click.pass_context
 def main(context: click.Context, workspace: Path | None) -> None:
-    """Connects a workspace to the services its pipelines read from.
+    """Connects a workspace to the services its pipelines read from, and brings it to production.
 
     Variables are read from the surroundings, and those not set there from the .env file of the
     workspace, as `dg dev` does.
@@ -29,3 +30,4 @@ def main(context: click.Context, workspace: Path | None) -> None:
 
 main.add_command(connect)
 main.add_command(connections)
+main.add_command(deploy)
