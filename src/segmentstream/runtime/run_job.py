@@ -24,6 +24,7 @@ from segmentstream.runtime.records import read_record
 from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, mode_of
 from segmentstream.runtime.telling import start_telling, tell, tell_fault, write_summary
 from segmentstream.runtime.workers import ProcessLauncher
+from segmentstream.runtime.webserver import become_webserver
 
 _SECONDS_BETWEEN_TRIES = 0.5
 # So long its holder comes first: it looks every other second whether it has lost the claim.
@@ -57,6 +58,8 @@ def _do(environ: MutableMapping[str, str], stop: Stop) -> Exit:
         migrate(instance_settings, environ)
         tell("The tables of Dagster are of this release.")
         return Exit.SUCCEEDED
+    if mode is Mode.WEBSERVER:
+        become_webserver(instance_settings, environ)
     settings = RunSettings.from_environ(environ)
     request = read_request(load_workspace(Path.cwd()), settings)
     with open_instance(instance_settings, environ) as (instance, address):

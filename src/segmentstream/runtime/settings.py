@@ -33,6 +33,9 @@ DATABASE_VARIABLE = "SEGMENTSTREAM_DAGSTER_POSTGRES_DATABASE"
 RETENTION_VARIABLE = "SEGMENTSTREAM_DAGSTER_TICK_RETENTION_DAYS"
 MAX_RUNTIME_VARIABLE = "SEGMENTSTREAM_DAGSTER_MAX_RUNTIME_SECONDS"
 
+WEBSERVER_HOST_VARIABLE = "SEGMENTSTREAM_DAGSTER_WEBSERVER_HOST"
+WEBSERVER_PORT_VARIABLE = "PORT"  # the name that Cloud Run sets
+
 _DRIVER = "postgresql+psycopg2"  # the one that dagster-postgres speaks
 _SCHEMES = ("postgres", "postgresql", _DRIVER)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -45,6 +48,7 @@ class Mode(StrEnum):
 
     EXECUTE = "execute"
     MIGRATE = "migrate"
+    WEBSERVER = "webserver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +137,32 @@ class InstanceSettings:
             is_url_given=bool(environ.get(URL_VARIABLE)),
             tick_retention_days=_number(environ, RETENTION_VARIABLE, 30, range(1, 3651)),
             max_runtime_seconds=max_runtime or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebserverSettings:
+    """Says where the web server listens.
+
+    Attributes:
+        host: The address; this machine's own unless another is asked for, since it asks nobody who
+            they are.
+        port: The port.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> WebserverSettings:
+        """Reads the settings from variables.
+
+        Raises:
+            RunRefusedError: One of them cannot work; it is named.
+        """
+        return cls(
+            host=environ.get(WEBSERVER_HOST_VARIABLE) or "127.0.0.1",
+            port=_number(environ, WEBSERVER_PORT_VARIABLE, 3000, range(1, 65536)),
         )
 
 
