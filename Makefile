@@ -75,13 +75,13 @@ $(EMULATOR)/ready: constraints/emulator.txt | $(VENV)/ready
 	@$(BIN)/uv pip sync --quiet --python $(EMULATOR)/bin/python --require-hashes constraints/emulator.txt
 	@touch $@
 
-# The independent OAuth server of the tests; where Node.js is missing they skip and say so.
+# The independent OAuth server of the tests, and the schema of Compose files; where Node.js is missing they skip and say so.
 $(OIDC)/ready: constraints/oidc-provider/package-lock.json
 	@if command -v npm >/dev/null; then \
 		echo "Making $(OIDC) from constraints/oidc-provider, the OAuth server of the tests"; \
 		rm -rf $(OIDC) && mkdir $(OIDC) && cp constraints/oidc-provider/*.json $(OIDC) && \
 		cd $(OIDC) && npm ci --silent --no-audit --no-fund && touch ready; \
-	else echo "Node.js is missing: the tests against oidc-provider will be skipped."; fi
+	else echo "Node.js is missing: the tests that need oidc-provider or the schema of Compose files will be skipped."; fi
 
 # The first statement compiles ZetaSQL, into a file beside it.
 $(ZETASQL)/ready: constraints/zetasql.txt | $(VENV)/ready
