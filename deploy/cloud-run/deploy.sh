@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Brings the images that the YAML files name to Cloud Run.
 # Needs gcloud, logged in as somebody who may do this.
+# shellcheck disable=SC2016  # the backticks are those of SQL
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

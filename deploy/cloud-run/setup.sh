@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes what the workspace needs, once; again changes nothing that is there.
 # Needs gcloud, logged in as somebody who may do this.
+# shellcheck disable=SC2016  # the backticks are those of SQL
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -80,10 +81,10 @@ if ! is_there gcloud secrets versions describe latest --secret flights-postgres-
 fi
 
 say "Datasets"
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'CREATE SCHEMA IF NOT EXISTS `acme-data.bronze` OPTIONS (location = '"'"'EU'"'"')'
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'CREATE SCHEMA IF NOT EXISTS `acme-data.gold` OPTIONS (location = '"'"'EU'"'"')'
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'CREATE SCHEMA IF NOT EXISTS `acme-data.raw` OPTIONS (location = '"'"'EU'"'"')'
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'CREATE SCHEMA IF NOT EXISTS `acme-data.silver` OPTIONS (location = '"'"'EU'"'"')'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'CREATE SCHEMA IF NOT EXISTS `acme-data.bronze` OPTIONS (location = "EU")'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'CREATE SCHEMA IF NOT EXISTS `acme-data.gold` OPTIONS (location = "EU")'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'CREATE SCHEMA IF NOT EXISTS `acme-data.raw` OPTIONS (location = "EU")'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'CREATE SCHEMA IF NOT EXISTS `acme-data.silver` OPTIONS (location = "EU")'
 
 say "Roles of the connections service"
 if is_there gcloud iam roles describe segmentstreamCredentials --project "$PROJECT"; then
@@ -104,10 +105,10 @@ gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flight
 gcloud secrets add-iam-policy-binding flights-postgres-password --member serviceAccount:flights-webserver@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
 gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com --role roles/bigquery.jobUser --condition None --format none
 gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com --role roles/bigquery.readSessionUser --condition None --format none
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.bronze` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.gold` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'GRANT `roles/bigquery.dataViewer` ON SCHEMA `acme-data.raw` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
-bq --project_id "$PROJECT" --location EU query --use_legacy_sql=false --quiet 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.silver` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.bronze` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.gold` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataViewer` ON SCHEMA `acme-data.raw` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
+bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.silver` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
 gcloud secrets add-iam-policy-binding flights-credential-keys --member serviceAccount:flights-connections@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
 gcloud secrets add-iam-policy-binding aircraft-registry-client-id --member serviceAccount:flights-connections@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
 gcloud secrets add-iam-policy-binding aircraft-registry-client-secret --member serviceAccount:flights-connections@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none

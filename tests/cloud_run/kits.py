@@ -20,7 +20,7 @@ CONNECTIONS = ConnectionsSettings(
 
 def settings(**given: Any) -> DeploymentSettings:
     """Gives settings that work; each can be given otherwise."""
-    working = {
+    working: dict[str, Any] = {
         "name": "shop",
         "project": "acme-data",
         "region": "europe-west1",
@@ -39,7 +39,7 @@ def settings(**given: Any) -> DeploymentSettings:
 
 def schedule(name: str = "nightly", **given: Any) -> Schedule:
     """Gives a schedule."""
-    working = {
+    working: dict[str, Any] = {
         "name": name,
         "description": None,
         "job": "load",
@@ -52,7 +52,7 @@ def schedule(name: str = "nightly", **given: Any) -> Schedule:
 
 def manifest(*schedules: Schedule, **given: Any) -> Manifest:
     """Gives a manifest with two datasets that are written and one that is read."""
-    working = {
+    working: dict[str, Any] = {
         "versions": Versions(sdk="0", dagster="0"),
         "location": "shop",
         "module": "pipeline.definitions",
@@ -73,7 +73,7 @@ def manifest(*schedules: Schedule, **given: Any) -> Manifest:
 def asset(name: str, namespace: str | None, **given: Any) -> Asset:
     """Gives an asset that is a table."""
     key = (namespace, name) if namespace else (name,)
-    working = {
+    working: dict[str, Any] = {
         "key": key,
         "dependencies": (),
         "description": None,

@@ -100,6 +100,7 @@ def _head(settings: DeploymentSettings, says: str) -> str:
 #!/usr/bin/env bash
 # {says}
 # Needs gcloud, logged in as somebody who may do this.
+# shellcheck disable=SC2016  # the backticks are those of SQL
 set -euo pipefail
 cd "$(dirname "${{BASH_SOURCE[0]}}")"
 
@@ -180,7 +181,7 @@ def _datasets(manifest: Manifest, settings: DeploymentSettings) -> str:
     made = "\n".join(
         _sql(
             f"CREATE SCHEMA IF NOT EXISTS `{settings.project}.{name}` "
-            f"OPTIONS (location = '{settings.location}')",
+            f'OPTIONS (location = "{settings.location}")',
             settings,
         )
         for name in found
