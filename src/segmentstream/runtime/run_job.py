@@ -23,8 +23,8 @@ from segmentstream.runtime.plans import Request, read_request
 from segmentstream.runtime.records import read_record
 from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, mode_of
 from segmentstream.runtime.telling import start_telling, tell, tell_fault, write_summary
-from segmentstream.runtime.workers import ProcessLauncher
 from segmentstream.runtime.webserver import become_webserver
+from segmentstream.runtime.workers import ProcessLauncher
 
 _SECONDS_BETWEEN_TRIES = 0.5
 # So long its holder comes first: it looks every other second whether it has lost the claim.
