@@ -33,6 +33,7 @@ def main() -> None:
             "--extra=bigquery",
             "--extra=connections",
             "--extra=secret-manager",
+            "--extra=cloud-run",
             "--group=dev",
         ],
     )

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from segmentstream.runtime import run_job
-from segmentstream.runtime.backfills import Stop
 from segmentstream.runtime.claims import Claim
+from segmentstream.runtime.stopping import Stop
 
 
 class Answers:

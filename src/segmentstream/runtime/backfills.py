@@ -17,14 +17,9 @@ from dagster_postgres.utils import DagsterPostgresException
 from sqlalchemy.exc import DBAPIError
 
 from segmentstream.runtime.claims import Claim, Held
-from segmentstream.runtime.dagster_internals import (
-    report_canceled,
-    report_canceling,
-    report_failed,
-    tag_run,
-)
+from segmentstream.runtime.dagster_internals import report_canceling
 from segmentstream.runtime.exits import Exit
-from segmentstream.runtime.launching import Launcher, PlannedRun, RunHandle
+from segmentstream.runtime.launching import Launcher, PlannedRun, RunHandle, StoppedError
 from segmentstream.runtime.plans import Request, describe_plan, plan_runs
 from segmentstream.runtime.records import (
     DIED,
@@ -33,31 +28,16 @@ from segmentstream.runtime.records import (
     Record,
     attempt_at,
     read_record,
+    record_interruption,
 )
 from segmentstream.runtime.settings import RunSettings
+from segmentstream.runtime.stopping import Stop, stop_runs
 from segmentstream.runtime.telling import tell
 
 MOST_DEATHS = 3  # of one run's process; a run that is too large for its machine dies each time
-SECONDS_TO_STOP = 4.0  # of a run; Cloud Run ends everything 10 seconds after it asked
-_SECONDS_BETWEEN_SIGNALS = 1.0
 _TICK_SECONDS = 0.5
 _SECONDS_OF_OUTAGE = 60.0
 _SECONDS_BETWEEN_CHECKS = 2.0
-
-
-class Stop:
-    """Says whether the process was told to stop; a signal handler sets it."""
-
-    def __init__(self) -> None:
-        self._is_asked = False
-
-    def ask(self) -> None:
-        """Asks to stop."""
-        self._is_asked = True
-
-    def is_asked(self) -> bool:
-        """Says whether it was told; that may change between any two lines."""
-        return self._is_asked
 
 
 @dataclass(slots=True)
@@ -98,8 +78,15 @@ class Backfill:
             RunRefusedError: The run id is recorded for something else, or its runs cannot be
                 carried out.
         """
-        record, adopted = self._take_over(self._record())
-        progress = self._begin(record, adopted)
+        record = self._record()
+        try:
+            record, adopted = self._take_over(record)
+            progress = self._begin(record, adopted)
+        except StoppedError:
+            progress = _Progress(
+                queue=deque(), succeeded=dict(record.succeeded), failed=dict(record.failed)
+            )
+            return Exit.STOPPED, self._summary(progress, Exit.STOPPED)
         try:
             exit_code = self._drive(progress)
         finally:
@@ -199,8 +186,18 @@ class Backfill:
             self._tell_end(progress, handle, "failed", reason=said.reason)
             self._fail(progress, run, run_id)
             return
-        if recorded is not None and recorded.status is DagsterRunStatus.CANCELED and said:
+        how = recorded.tags.get(INTERRUPTED_TAG) if recorded is not None else None
+        if (
+            recorded is not None
+            and recorded.status is DagsterRunStatus.CANCELED
+            and said
+            and not how
+        ):
             self._tell_end(progress, handle, "canceled")  # by a person; its days are left
+            return
+        if how == STOPPED:  # by an earlier process, which was told to stop
+            self._tell_end(progress, handle, "stopped")
+            progress.queue.appendleft(run)
             return
         reason = said.reason if said and said.reason else handle.ending()
         self._interrupted(run_id, DIED, reason)
@@ -223,18 +220,7 @@ class Backfill:
                 run = self._instance.get_run_by_id(handle.attempt.run_id)
                 if run is not None and not run.is_finished:
                     report_canceling(self._instance, run)
-        deadline, again = time.monotonic() + SECONDS_TO_STOP, 0.0
-        while (alive := [each for each in progress.live if each.is_alive()]) and (
-            time.monotonic() < deadline
-        ):
-            # A retry policy takes the first interrupt for a failure, and starts the step again.
-            if time.monotonic() >= again:
-                again = time.monotonic() + _SECONDS_BETWEEN_SIGNALS
-                for handle in alive:
-                    handle.interrupt()
-            self._launcher.wait(alive, 0.1)
-        for handle in progress.live:
-            handle.kill()
+        stop_runs(self._launcher, progress.live)
         for handle in progress.live:
             with _quietly():
                 self._settle_stopped(progress, handle)
@@ -250,18 +236,7 @@ class Backfill:
         self._tell_end(progress, handle, "stopped")
 
     def _interrupted(self, run_id: str, how: str, reason: str) -> None:
-        """Records that a run came to no end of its own, so that its days count as left."""
-
-        def record() -> None:
-            run = self._instance.get_run_by_id(run_id)
-            if run is None:
-                return
-            tag_run(self._instance, run_id, {INTERRUPTED_TAG: how})
-            if not run.is_finished:
-                report = report_canceled if how == STOPPED else report_failed
-                report(self._instance, run, f"The run was interrupted: {reason}.")
-
-        self._patiently(record)
+        self._patiently(lambda: record_interruption(self._instance, run_id, how, reason))
 
     def _bury(self, dead: Sequence[DagsterRun]) -> None:
         """Ends, in the records, the runs of a process that has died: we hold its claim now."""

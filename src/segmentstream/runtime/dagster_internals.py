@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dagster import (
     AssetKey,
+    DagsterEvent,
     DagsterInstance,
     DagsterRun,
     Definitions,
@@ -83,6 +84,12 @@ def report_failed(instance: DagsterInstance, run: DagsterRun, reason: str) -> No
 def tag_run(instance: DagsterInstance, run_id: str, tags: Mapping[str, str]) -> None:
     """Adds tags to a run that is recorded (`DagsterInstance.add_run_tags`)."""
     _given(lambda: instance.add_run_tags(run_id, tags))
+
+
+def events_of(instance: DagsterInstance, run_id: str) -> list[DagsterEvent]:
+    """Gives what a run has recorded of itself, in order (`DagsterInstance.all_logs`)."""
+    entries = _given(lambda: instance.all_logs(run_id))
+    return [entry.dagster_event for entry in entries if entry.dagster_event is not None]
 
 
 def _given[T](use: Callable[[], T]) -> T:

@@ -1,6 +1,6 @@
 """Where runs go: what a place that carries them out must do; imports the standard library only.
 
-`workers.py` carries them out in processes of this machine.
+`workers.py` carries them out in processes of this machine, `cloud_run/` on others.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ class Outcome:
     is_interrupted: bool = False
 
 
+class StoppedError(Exception):
+    """Says that the process was told to stop while it waited for an answer of the place."""
+
+
 class RunHandle(Protocol):
     """Is an attempt on its way, or at its end."""
 
@@ -101,6 +105,7 @@ class Launcher(Protocol):
 
         Raises:
             RunRefusedError: Some of it may be on its way in another place.
+            StoppedError: The process was told to stop meanwhile.
         """
 
     def prepare(self, runs: Sequence[PlannedRun]) -> str:
@@ -108,10 +113,15 @@ class Launcher(Protocol):
 
         Raises:
             RunRefusedError: Runs cannot be carried out here; nothing was started.
+            StoppedError: The process was told to stop meanwhile.
         """
 
     def launch(self, attempt: Attempt) -> RunHandle:
         """Starts a run."""
 
     def wait(self, handles: Sequence[RunHandle], timeout: float) -> None:
-        """Waits until one of them has ended, or so many seconds."""
+        """Waits until one of them has ended, or so many seconds.
+
+        Raises:
+            RunRefusedError: The place does not take what was launched, now or ever.
+        """

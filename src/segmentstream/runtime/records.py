@@ -12,6 +12,7 @@ from uuid import uuid5
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
+from segmentstream.runtime.dagster_internals import report_canceled, report_failed, tag_run
 from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.launching import Attempt, PlannedRun
 from segmentstream.runtime.plans import Request
@@ -22,6 +23,7 @@ RANGE_TAG = "segmentstream/days_requested"
 DAYS_TAG = "segmentstream/days"
 DEPLOYMENT_TAG = "segmentstream/deployment_id"
 INTERRUPTED_TAG = "segmentstream/interrupted"  # the run came to no end of its own: run it again
+EXECUTION_TAG = "segmentstream/execution"  # what carries it out, where that is on Cloud Run
 DIED, STOPPED = "died", "stopped"
 
 
@@ -90,9 +92,25 @@ def tags_of(settings: RunSettings, run: PlannedRun) -> dict[str, str]:
     return tags
 
 
+def record_interruption(instance: DagsterInstance, run_id: str, how: str, reason: str) -> None:
+    """Records that a run came to no end of its own, so that its days count as left."""
+    run = instance.get_run_by_id(run_id)
+    if run is None:
+        return
+    tag_run(instance, run_id, {INTERRUPTED_TAG: how})
+    if not run.is_finished:
+        report = report_canceled if how == STOPPED else report_failed
+        report(instance, run, f"The run was interrupted: {reason}.")
+
+
 def range_of(settings: RunSettings) -> str:
     """Says which days were asked for."""
     return "none" if settings.first_day is None else f"{settings.first_day}..{settings.last_day}"
+
+
+def planned_run_of(request: Request, label: str) -> PlannedRun:
+    """Gives a run from its label."""
+    return PlannedRun(days=days_of(request, label) if request.days else ())
 
 
 def days_of(request: Request, label: str) -> tuple[str, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import FrameType
 
@@ -14,14 +13,20 @@ from dagster import DagsterInstance
 from sqlalchemy.exc import DBAPIError
 
 from segmentstream._core.errors import SegmentStreamError
-from segmentstream.runtime.backfills import Backfill, Stop
+from segmentstream.runtime.backfills import Backfill
 from segmentstream.runtime.claims import Claim
+from segmentstream.runtime.cloud_run.api import CloudRunApi
+from segmentstream.runtime.cloud_run.launcher import CloudRunLauncher
+from segmentstream.runtime.cloud_run.settings import CloudRunSettings, WorkSettings
+from segmentstream.runtime.cloud_run.working import work
 from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.instance import migrate, open_instance
+from segmentstream.runtime.launching import Launcher
 from segmentstream.runtime.loading import load_workspace
 from segmentstream.runtime.plans import Request, read_request
 from segmentstream.runtime.records import read_record
 from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, mode_of
+from segmentstream.runtime.stopping import Stop
 from segmentstream.runtime.telling import start_telling, tell, tell_fault, write_summary
 from segmentstream.runtime.webserver import become_webserver
 from segmentstream.runtime.workers import ProcessLauncher
@@ -61,9 +66,37 @@ def _do(environ: MutableMapping[str, str], stop: Stop) -> Exit:
     if mode is Mode.WEBSERVER:
         become_webserver(instance_settings, environ)
     settings = RunSettings.from_environ(environ)
+    own = WorkSettings.from_environ(environ) if mode is Mode.WORK else None
+    place = CloudRunSettings.from_environ(environ) if mode is Mode.EXECUTE else None
     request = read_request(load_workspace(Path.cwd()), settings)
     with open_instance(instance_settings, environ) as (instance, address):
-        return _run(instance, address, request, settings, stop)
+        if own is not None:
+            processes = ProcessLauncher(request.job, environ)
+            return work(instance, processes, own.attempt(request, settings), stop)
+        launcher = _launcher(place, instance, request, settings, environ=environ, stop=stop)
+        return _run(instance, address, request, settings, launcher=launcher, stop=stop)
+
+
+def _launcher(
+    place: CloudRunSettings | None,
+    instance: DagsterInstance,
+    request: Request,
+    settings: RunSettings,
+    *,
+    environ: Mapping[str, str],
+    stop: Stop,
+) -> Launcher:
+    if place is None:
+        return ProcessLauncher(request.job, environ)
+    return CloudRunLauncher(
+        api=CloudRunApi(place),
+        place=place,
+        request=request,
+        settings=settings,
+        instance=instance,
+        environ=environ,
+        stop=stop,
+    )
 
 
 def _run(
@@ -71,6 +104,8 @@ def _run(
     address: str,
     request: Request,
     settings: RunSettings,
+    *,
+    launcher: Launcher,
     stop: Stop,
 ) -> Exit:
     def is_unfinished() -> bool:
@@ -86,7 +121,7 @@ def _run(
             claim=claim,
             request=request,
             settings=settings,
-            launcher=ProcessLauncher(request.job, os.environ),
+            launcher=launcher,
             stop=stop,
         )
         exit_code, summary = backfill.run()

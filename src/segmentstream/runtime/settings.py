@@ -49,6 +49,7 @@ class Mode(StrEnum):
     EXECUTE = "execute"
     MIGRATE = "migrate"
     WEBSERVER = "webserver"
+    WORK = "work"  # one run of a request that another process drives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

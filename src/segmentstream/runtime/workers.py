@@ -22,13 +22,16 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from dagster import DagsterInstance, ExecuteInProcessResult, JobDefinition
+from dagster import DagsterInstance, JobDefinition
 
 from segmentstream._core.errors import WarehouseConfigurationError
 from segmentstream._warehouse.registry import create_engine
 from segmentstream._warehouse.settings import WarehouseSettings
 from segmentstream.runtime.dagster_internals import resolved_job
+from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.launching import Attempt, Outcome, PlannedRun, RunHandle
+from segmentstream.runtime.outcomes import outcome_of_error, outcome_of_events
+from segmentstream.runtime.records import EXECUTION_TAG
 from segmentstream.runtime.telling import (
     has_loggers,
     logging_config,
@@ -38,16 +41,6 @@ from segmentstream.runtime.telling import (
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
-_ROWS = ("dagster/row_count", "dagster/partition_row_count")
-# What a run raises, or what its steps failed of, when the instance was out of reach or a signal
-# ended it: nothing of the workspace's.
-_INTERRUPTIONS = (
-    "DagsterPostgresException",
-    "OperationalError",
-    "InterfaceError",
-    "DagsterExecutionInterruptedError",
-    "KeyboardInterrupt",
-)
 
 
 class ProcessLauncher:
@@ -57,8 +50,15 @@ class ProcessLauncher:
         self._job = job
         self._environ = environ
 
-    def adopt(self, unfinished: Mapping[str, Mapping[str, str]]) -> Sequence[Worker]:  # noqa: ARG002 - as `Launcher.adopt`
-        """As `Launcher.adopt`: nothing survives its process."""
+    def adopt(self, unfinished: Mapping[str, Mapping[str, str]]) -> Sequence[Worker]:
+        """As `Launcher.adopt`: nothing of here survives its process."""
+        for tags in unfinished.values():
+            if elsewhere := tags.get(EXECUTION_TAG):
+                raise RunRefusedError(
+                    f"The run id has a run that may still be on its way as {elsewhere}.",
+                    "Start it again with the settings of Cloud Run that it was started with.",
+                    exit_code=Exit.CONFIGURATION,
+                )
         return ()
 
     def prepare(self, runs: Sequence[PlannedRun]) -> str:
@@ -181,12 +181,7 @@ def _execute(
         return  # told to stop before or after the run itself
     except Exception as error:
         logging.getLogger(__name__).exception("The run %s came to no end.", attempt.run_id)
-        names = {each.__name__ for each in type(error).__mro__}
-        outcome = Outcome(
-            is_success=False,
-            reason=f"{type(error).__name__}: {_first_line(str(error))}",
-            is_interrupted=not names.isdisjoint(_INTERRUPTIONS),
-        )
+        outcome = outcome_of_error(error)
     telling.send(outcome)
 
 
@@ -219,13 +214,7 @@ def _outcome(job: JobDefinition, attempt: Attempt) -> Outcome:
             tags=own,
             raise_on_error=False,
         )
-    reasons = _reasons(result)
-    return Outcome(
-        is_success=result.success,
-        rows=_rows(result),
-        reason="; ".join(text for text, _ in reasons),
-        is_interrupted=any(is_foreign for _, is_foreign in reasons),
-    )
+    return outcome_of_events(result.all_events, is_success=result.success)
 
 
 def _config(job: JobDefinition, partition_key: str | None) -> Mapping[str, Any] | None:
@@ -236,32 +225,3 @@ def _config(job: JobDefinition, partition_key: str | None) -> Mapping[str, Any] 
     if job.partitioned_config is not None and partition_key is not None:
         own = job.partitioned_config.get_run_config_for_partition_key(partition_key)
     return logging_config(own)
-
-
-def _rows(result: ExecuteInProcessResult) -> int:
-    rows = 0
-    for event in result.all_events:
-        if event.is_step_materialization:
-            told: Any = event.materialization.metadata  # values of many types
-            rows += next((int(told[name].value) for name in _ROWS if name in told), 0)
-    return rows
-
-
-def _reasons(result: ExecuteInProcessResult) -> list[tuple[str, bool]]:
-    """Says what failed, and whether of the instance or a signal: its steps, else the run."""
-    found = list[tuple[str, bool]]()
-    for event in result.all_events:
-        error: Any = getattr(event.event_specific_data, "error", None)
-        if not event.is_failure or error is None or (found and event.step_key is None):
-            continue
-        is_foreign = False
-        while error.cause is not None:
-            is_foreign = is_foreign or error.cls_name in _INTERRUPTIONS
-            error = error.cause
-        is_foreign = is_foreign or error.cls_name in _INTERRUPTIONS
-        found.append((f"{event.step_key or 'run'}: {_first_line(error.message)}", is_foreign))
-    return found
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:500]

@@ -1,0 +1,1 @@
+"""Runs as executions of a Cloud Run job; only `api.py` imports Google's client."""
