@@ -13,11 +13,12 @@ import sys
 from typing import Any
 
 import pandas as pd
+from google.cloud import run_v2
 
 import segmentstream._warehouse.engines.duckdb.engine
 from segmentstream.runtime import run_job
 
-__all__ = ["pd", "segmentstream"]  # imported once, for all forks
+__all__ = ["pd", "run_v2", "segmentstream"]  # imported once, for all forks
 
 
 def serve() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,14 +42,16 @@ class Host:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._asking = threading.Lock()
 
     def ask(self, request: Mapping[str, object]) -> Any:
-        """Sends a request and gives its answer."""
+        """Sends a request and gives its answer; threads may do so at once."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        with self._asking:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         """Ends it."""
