@@ -87,8 +87,8 @@ class Started:
         """Sends it a signal."""
         os.kill(self.process, number)
 
-    def end(self) -> Ended:
-        """Waits for its end."""
+    def code(self) -> int:
+        """Waits for its end and gives its exit code, negative for a signal."""
         codes: list[int] = []
 
         def is_over() -> bool:
@@ -98,10 +98,13 @@ class Started:
             return bool(codes)
 
         eventually(is_over)
+        return codes[0]
+
+    def end(self) -> Ended:
+        """Waits for its end."""
+        code = self.code()
         printed = (self._folder / "stdout").read_text()
-        return Ended(
-            code=codes[0], told=self.told(), summary=json.loads(printed) if printed else {}
-        )
+        return Ended(code=code, told=self.told(), summary=json.loads(printed) if printed else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
