@@ -129,6 +129,25 @@ class CloudRunServer:
         assert process is not None
         os.killpg(process, signal.SIGKILL)
 
+    def cancel(self, name: str) -> None:
+        """Cancels an execution, as a person does."""
+        self._cancel_execution(f"{JOB}/executions", name, {})
+
+    def repeat(self, name: str) -> str:
+        """Starts a second execution that is told the same; gives its name."""
+        with self._lock:
+            execution = run_v2.Execution(self._kept[name].execution)
+            second = f"runs-{uuid4().hex[:5]}"
+            execution.name = f"{JOB}/executions/{second}"
+            self._kept[second] = running = Running(execution=execution)
+            self._start(running)
+            return second
+
+    def is_over(self, name: str) -> bool:
+        """Says whether an execution has ended."""
+        with self._lock:
+            return bool(self._looked_at(self._kept[name]).execution.completion_time)
+
     def delete(self, name: str) -> None:
         """Removes an execution, and what runs of it."""
         with self._lock:
