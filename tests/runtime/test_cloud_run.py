@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from google.cloud import run_v2
 
 from runtime.cloud_run_server import JOB, CloudRunServer, running_cloud_run
 from runtime.shops import Ended, Shop, Started, days, eventually
