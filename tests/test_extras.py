@@ -17,6 +17,7 @@ pytestmark = pytest.mark.extras
 # What a base installation does not have without the extra.
 _MODULES = {
     "bigquery": ("google.cloud.bigquery",),
+    "cloud-run": ("google.cloud.run_v2",),
     "connections": ("httpx", "joserfc", "starlette", "uvicorn"),
     "duckdb": ("duckdb",),
     "secret-manager": ("google.cloud.secretmanager",),
@@ -83,6 +84,28 @@ except WarehouseConfigurationError as error:
 
     assert "segmentstream-pipeline[duckdb]" in printed
     assert "'duckdb'" in printed
+
+
+@pytest.mark.skipif("cloud-run" not in _MISSING, reason="needs an environment without cloud-run")
+def test_runs_on_cloud_run_without_its_client_name_the_extra(tmp_path: Path) -> None:
+    """The first call says which extra to install; nothing before it needs Google's client."""
+    printed = _run_without(
+        "cloud-run",
+        """
+from segmentstream.runtime.cloud_run.api import CloudRunApi
+from segmentstream.runtime.cloud_run.settings import CloudRunSettings
+from segmentstream.runtime.exits import RunRefusedError
+
+api = CloudRunApi(CloudRunSettings(job="projects/p/locations/l/jobs/j"))
+try:
+    api.job()
+except RunRefusedError as error:
+    print(error)
+""",
+        tmp_path,
+    )
+
+    assert "segmentstream-pipeline[cloud-run]" in printed
 
 
 def test_every_extra_is_missed_once() -> None:

@@ -6,19 +6,22 @@ Each line on standard input is a request, and is answered by one line.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
-from google.cloud import run_v2
 
 import segmentstream._warehouse.engines.duckdb.engine
 from segmentstream.runtime import run_job
 
-__all__ = ["pd", "run_v2", "segmentstream"]  # imported once, for all forks
+__all__ = ["pd", "segmentstream"]  # imported once, for all forks
+with suppress(ModuleNotFoundError):
+    importlib.import_module("google.cloud.run_v2")
 
 
 def serve() -> None:

@@ -35,6 +35,8 @@ def work(instance: DagsterInstance, launcher: Launcher, attempt: Attempt, stop: 
         tell(f"Run {attempt.run_id} was started before; nothing is done.")
         return Exit.TAKEN_OVER
     launcher.prepare([attempt.run])
+    if stop.is_asked():
+        return Exit.STOPPED
     handle = launcher.launch(attempt)
     while handle.is_alive() and not stop.is_asked():
         launcher.wait([handle], _TICK_SECONDS)
