@@ -74,6 +74,7 @@ class CloudRunServer:
         loses: The calls whose next answer is not sent, though they are carried out.
         hangs: The calls that are not answered while the server runs.
         holds: Whether executions stay queued.
+        hides: Whether lists are empty, as if they lagged behind.
         before: What is called before an execution starts.
     """
 
@@ -86,8 +87,8 @@ class CloudRunServer:
         self.refuses_once: list[str] = []
         self.loses: set[str] = set()
         self.hangs: set[str] = set()
-        self.holds = False
-        self.before: Callable[[str], None] = lambda _name: None
+        self.holds = self.hides = False
+        self.before: Callable[[str], object] = lambda _name: None
         self._kept: dict[str, Running] = {}
         self._lock = threading.RLock()
         self._is_over = threading.Event()
@@ -133,20 +134,13 @@ class CloudRunServer:
         """Cancels an execution, as a person does."""
         self._cancel_execution(f"{JOB}/executions", name, {})
 
-    def repeat(self, name: str) -> str:
-        """Starts a second execution that is told the same; gives its name."""
+    def repeat(self, name: str) -> None:
+        """Queues a second execution that is told the same."""
         with self._lock:
             execution = run_v2.Execution(self._kept[name].execution)
             second = f"runs-{uuid4().hex[:5]}"
             execution.name = f"{JOB}/executions/{second}"
-            self._kept[second] = running = Running(execution=execution)
-            self._start(running)
-            return second
-
-    def is_over(self, name: str) -> bool:
-        """Says whether an execution has ended."""
-        with self._lock:
-            return bool(self._looked_at(self._kept[name]).execution.completion_time)
+            self._kept[second] = Running(execution=execution)
 
     def delete(self, name: str) -> None:
         """Removes an execution, and what runs of it."""
@@ -228,7 +222,7 @@ class CloudRunServer:
 
     def _list_executions(self, job: str, _name: str, asked: Json) -> Json:
         request = _parsed(run_v2.ListExecutionsRequest, asked | {"parent": job})
-        newest_first = list(reversed(self.executions()))
+        newest_first = [] if self.hides else list(reversed(self.executions()))
         start = int(request.page_token or 0)
         end = start + min(_PAGE, request.page_size or _PAGE)
         further = str(end) if end < len(newest_first) else ""

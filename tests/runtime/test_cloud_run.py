@@ -116,7 +116,7 @@ def test_an_execution_ended_from_outside_counts_as_died(
 def test_a_killed_coordinator_leaves_executions_that_the_next_start_adopts(
     shop: Shop, cloud_run: CloudRunServer
 ) -> None:
-    """Of four days one ends meanwhile, two run on and one is queued without a run: each is once."""
+    """Two days run on without their coordinator, and a new one waits for them: each is once."""
     run_id = str(uuid4())
     shop.gate.touch()
     first = start(shop, cloud_run, "05-02", SEGMENTSTREAM_RUN_ID=run_id)
@@ -140,22 +140,21 @@ def test_what_was_queued_or_never_named_when_the_coordinator_died_is_adopted(
     run_id = str(uuid4())
     cloud_run.holds = True
     cloud_run.loses = {"run_job"}
-    cloud_run.before = lambda _name: None
     first = start(
-        shop, cloud_run, "05-03", SEGMENTSTREAM_RUN_ID=run_id,
+        shop, cloud_run, "05-02", SEGMENTSTREAM_RUN_ID=run_id,
         SEGMENTSTREAM_DAGSTER_PARALLEL_RUNS="1",
     )  # fmt: skip
     eventually(cloud_run.executions)
     first.signal(signal.SIGKILL)
     first.end()
     assert shop.statuses() == []
-    second = start(shop, cloud_run, "05-03", SEGMENTSTREAM_RUN_ID=run_id)
+    second = start(shop, cloud_run, "05-02", SEGMENTSTREAM_RUN_ID=run_id)
     eventually(lambda: "still on its way" in second.told())
     cloud_run.release()
     ended = second.end()
     assert ended.code == Exit.SUCCEEDED, ended.told + cloud_run.told()
-    assert shop.materialized() == dict.fromkeys(days(1, 3), 1)
-    assert len(cloud_run.executions()) == 3
+    assert shop.materialized() == dict.fromkeys(days(1, 2), 1)
+    assert len(cloud_run.executions()) == 2
 
 
 def test_what_ended_while_nobody_looked_is_taken_in_from_the_records(
@@ -201,16 +200,35 @@ def test_a_lost_answer_starts_nothing_twice(shop: Shop, cloud_run: CloudRunServe
 
 
 def test_a_second_execution_of_a_run_does_nothing(shop: Shop, cloud_run: CloudRunServer) -> None:
-    """Of two executions for one run the later does nothing, and the other is followed to its end."""
+    """An answer is lost and no list shows what it started: the second refuses, the first counts."""
+    cloud_run.loses = {"run_job"}
+    cloud_run.hides = True
+    cloud_run.before = lambda _name: called(shop, 1) if len(cloud_run.executions()) > 1 else None
     shop.gate.touch()
     started = start(shop, cloud_run, "05-01")
-    called(shop, 1)
-    second = cloud_run.repeat(names(cloud_run)[0])
-    eventually(lambda: cloud_run.is_over(second))
+    eventually(lambda: "nothing is done" in cloud_run.told())
+    eventually(lambda: cloud_run.calls.count("get_execution") > 1)
     shop.gate.unlink()
     ended = started.end()
     assert ended.code == Exit.SUCCEEDED, ended.told + cloud_run.told()
-    assert "nothing is done" in cloud_run.told()
+    assert [each.failed_count for each in cloud_run.executions()] == [0, 1]
+    assert len(shop.calls()) == 1
+    assert shop.statuses() == ["SUCCESS"]
+
+
+def test_of_two_executions_that_start_at_once_one_works(
+    shop: Shop, cloud_run: CloudRunServer
+) -> None:
+    """Neither finds the run when it looks; still one of them records it, and the other refuses."""
+    cloud_run.holds = True
+    started = start(shop, cloud_run, "05-01")
+    eventually(cloud_run.executions)
+    cloud_run.repeat(names(cloud_run)[0])
+    cloud_run.release()
+    ended = started.end()
+    assert ended.code == Exit.SUCCEEDED, ended.told + cloud_run.told()
+    eventually(lambda: running(cloud_run) == 0)
+    assert sorted(each.failed_count for each in cloud_run.executions()) == [0, 1]
     assert len(shop.calls()) == 1
     assert shop.statuses() == ["SUCCESS"]
 
