@@ -27,6 +27,7 @@ _SHOWN = 300
 # Of an execution only what the runtime itself has told it; other variables may hold secrets.
 _OURS = ("SEGMENTSTREAM_DAGSTER_", "SEGMENTSTREAM_RUN_ID")
 _ENGINE_VARIABLE = "SEGMENTSTREAM_WAREHOUSE_ENGINE"
+_CONCLUDED = {3, 4}  # Condition.State: CONDITION_FAILED, CONDITION_SUCCEEDED
 _TRANSIENT_CODES = {408, 409, 429, 500, 502, 503, 504}
 _REMEDIES = {
     "NOT_FOUND": f"Make the job, or correct {CLOUD_RUN_JOB_VARIABLE}.",
@@ -265,22 +266,24 @@ def _shape(job: Any) -> JobShape:
 
 def _read(found: Any) -> Execution:
     env = [each for container in found.template.containers for each in container.env]
-    is_over = bool(found.completion_time or found.delete_time)
+    completed = next((each for each in found.conditions if each.type_ == "Completed"), None)
+    has_concluded = completed is not None and int(completed.state) in _CONCLUDED
+    is_over = bool(found.completion_time or found.delete_time or has_concluded)
     return Execution(
         name=_short(found.name),
         variables={each.name: each.value for each in env if each.name.startswith(_OURS)},
         is_over=is_over,
-        ending=_ending(found) if is_over else "",
+        ending=_ending(found, completed) if is_over else "",
         log=found.log_uri,
     )
 
 
-def _ending(found: Any) -> str:
+def _ending(found: Any, completed: Any) -> str:
     how = "was cancelled" if found.cancelled_count else "failed"
     if found.succeeded_count and not found.failed_count:
         how = "ended well"
-    said = next((each.message for each in found.conditions if each.type_ == "Completed"), "")
-    return f"{how} ({said.strip().rstrip('.')})" if said else how
+    said = completed.message.strip().rstrip(".") if completed is not None else ""
+    return f"{how} ({said})" if said else how
 
 
 def _short(name: str) -> str:

@@ -73,7 +73,7 @@ class CloudRunLauncher:
         self._changed = Condition()
         self._handles: list[ExecutionHandle] = []
         self._waiting = SimpleQueue[ExecutionHandle]()
-        self._refusal: RunRefusedError | None = None
+        self._failure: Exception | None = None
         self._is_started = False
 
     def adopt(self, unfinished: Mapping[str, Mapping[str, str]]) -> Sequence[RunHandle]:
@@ -115,12 +115,10 @@ class CloudRunLauncher:
     def wait(self, handles: Sequence[RunHandle], timeout: float) -> None:
         """As `Launcher.wait`."""
         with self._changed:
-            if self._refusal is not None:
-                raise self._refusal
             if not any(each.is_over for each in handles if isinstance(each, ExecutionHandle)):
                 self._changed.wait(timeout)
-            if self._refusal is not None:
-                raise self._refusal
+            if self._failure is not None and not self._stop.is_asked():
+                raise self._failure
 
     def _handle(self, attempt: Attempt, *, is_launching: bool = False) -> ExecutionHandle:
         return ExecutionHandle(
@@ -137,8 +135,8 @@ class CloudRunLauncher:
             self._changed.notify_all()
         if handles and not self._is_started:
             self._is_started = True
-            Thread(target=self._launch_each, daemon=True).start()
-            Thread(target=self._look, daemon=True).start()
+            for work in (self._launch_each, self._look):
+                Thread(target=self._until_it_fails, args=[work], daemon=True).start()
 
     def _answer[T](self, ask: Callable[[], T]) -> T:
         """Gives an answer; through a short outage, but not through a request to stop."""
@@ -157,17 +155,18 @@ class CloudRunLauncher:
                 exit_code=Exit.CONFIGURATION,
             ) from None
 
+    def _until_it_fails(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - raised again where the runs are driven
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
     # What the thread does that starts executions.
     def _launch_each(self) -> None:
-        while True:
-            handle = self._waiting.get()
-            try:
-                self._launch_one(handle)
-            except RunRefusedError as error:
-                with self._changed:
-                    self._refusal = error
-                    self._changed.notify_all()
-                return  # the others would be refused too
+        while True:  # one that is refused for good ends it: so would be the others
+            self._launch_one(self._waiting.get())
 
     def _launch_one(self, handle: ExecutionHandle) -> None:
         label = handle.attempt.run.label

@@ -126,10 +126,11 @@ def attempt_told(
 ) -> Attempt | None:
     """Gives the attempt that an execution was told of; None where it is of another request."""
     wanted = {MODE_VARIABLE: Mode.WORK, RUN_ID_VARIABLE: str(settings.run_id)}
-    if any(variables.get(name) != value for name, value in wanted.items()):
+    label, number = variables.get(DAYS_VARIABLE, ""), variables.get(ATTEMPT_VARIABLE, "")
+    is_ours = all(variables.get(name) == value for name, value in wanted.items())
+    if not (is_ours and label and number.isascii() and number.isdigit()):
         return None
-    run = planned_run_of(request, variables[DAYS_VARIABLE])
-    return attempt_at(settings, run, int(variables[ATTEMPT_VARIABLE]))
+    return attempt_at(settings, planned_run_of(request, label), int(number))
 
 
 def _request_variables(settings: RunSettings) -> dict[str, str]:
