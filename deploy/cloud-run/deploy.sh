@@ -12,6 +12,14 @@ export CLOUDSDK_CORE_PROJECT=$PROJECT CLOUDSDK_CORE_DISABLE_PROMPTS=1
 say() { printf '== %s\n' "$*" >&2; }
 is_there() { "$@" >/dev/null 2>&1; }
 
+# Cloud Run takes no job or service whose secrets hold nothing.
+for secret in flights-postgres-password aircraft-registry-client-id aircraft-registry-client-secret flights-credential-keys google-oauth-client-id google-oauth-client-secret hubspot-oauth-client-id hubspot-oauth-client-secret; do
+  if ! is_there gcloud secrets versions describe latest --secret "$secret"; then
+    say "The secret $secret holds nothing: gcloud secrets versions add $secret --data-file -"
+    exit 1
+  fi
+done
+
 say "Tables of Dagster"
 gcloud run jobs replace migrate.yaml --region "$REGION"
 gcloud run jobs execute flights-migrate --region "$REGION" --wait

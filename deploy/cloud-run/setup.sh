@@ -101,14 +101,14 @@ fi
 
 gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com --role roles/cloudsql.client --condition None --format none
 gcloud secrets add-iam-policy-binding flights-postgres-password --member serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
-gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flights-webserver@acme-data.iam.gserviceaccount.com --role roles/cloudsql.client --condition None --format none
-gcloud secrets add-iam-policy-binding flights-postgres-password --member serviceAccount:flights-webserver@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
 gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com --role roles/bigquery.jobUser --condition None --format none
 gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com --role roles/bigquery.readSessionUser --condition None --format none
 bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.bronze` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
 bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.gold` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
 bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataViewer` ON SCHEMA `acme-data.raw` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
 bq --quiet --project_id "$PROJECT" --location EU query --use_legacy_sql=false 'GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme-data.silver` TO "serviceAccount:flights-pipeline@acme-data.iam.gserviceaccount.com"'
+gcloud projects add-iam-policy-binding "$PROJECT" --member serviceAccount:flights-webserver@acme-data.iam.gserviceaccount.com --role roles/cloudsql.client --condition None --format none
+gcloud secrets add-iam-policy-binding flights-postgres-password --member serviceAccount:flights-webserver@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
 gcloud secrets add-iam-policy-binding flights-credential-keys --member serviceAccount:flights-connections@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
 gcloud secrets add-iam-policy-binding aircraft-registry-client-id --member serviceAccount:flights-connections@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none
 gcloud secrets add-iam-policy-binding aircraft-registry-client-secret --member serviceAccount:flights-connections@acme-data.iam.gserviceaccount.com --role roles/secretmanager.secretAccessor --condition None --format none

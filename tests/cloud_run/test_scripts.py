@@ -45,6 +45,11 @@ class Machine:
         self.seen[0] = len(calls)
         return [call.split("\0")[:-1] for call in new]
 
+    def fill(self) -> None:
+        """Puts something into each secret that people fill."""
+        for secret in access.secrets(kits.settings()):
+            (self.folder / f"there_version {secret}").touch()
+
     def input(self) -> str:
         """Gives what the commands read from their standard input."""
         return (self.folder / "input").read_text()
@@ -88,7 +93,7 @@ def test_a_second_setup_makes_nothing(machine: Machine) -> None:
 
 def test_no_argument_holds_a_secret(machine: Machine) -> None:
     """The password goes from standard input to standard input, to Postgres and to its secret."""
-    calls = machine.run("setup.sh") + machine.run("deploy.sh")
+    calls = _set_up_and_deployed(machine)
     for word in ("the-password", "the-token"):
         assert not any(word in argument for call in calls for argument in call)
     assert machine.input() == (
@@ -106,7 +111,7 @@ def test_a_setup_that_was_cut_off_goes_on(machine: Machine) -> None:
 
 def test_every_right_is_given_once_and_no_other(machine: Machine) -> None:
     """The two scripts give what the table of the README says, each on its own resource."""
-    calls = machine.run("setup.sh") + machine.run("deploy.sh")
+    calls = _set_up_and_deployed(machine)
     given = sorted(
         (_after(call, "--member"), _after(call, "--role"), call[call.index(_BIND) + 1])
         for call in calls
@@ -165,7 +170,7 @@ def test_rights_are_as_narrow_as_the_resource_allows() -> None:
 
 def test_tables_are_migrated_before_anything_uses_them(machine: Machine) -> None:
     """A release runs its migration, and waits for it, before its jobs and its web server."""
-    calls = [" ".join(call) for call in machine.run("deploy.sh")]
+    calls = [" ".join(call) for call in _set_up_and_deployed(machine)]
     [migrated] = [n for n, call in enumerate(calls) if "jobs execute shop-migrate" in call]
     assert "--wait" in calls[migrated]
     used = [n for n, call in enumerate(calls) if " replace " in call and "migrate" not in call]
@@ -175,11 +180,19 @@ def test_tables_are_migrated_before_anything_uses_them(machine: Machine) -> None
 
 def test_schedules_are_paused_once(machine: Machine) -> None:
     """What is off in the workspace is paused when it is made, and never again: a person may resume it."""
-    first, second = machine.run("deploy.sh"), machine.run("deploy.sh")
+    first, second = _set_up_and_deployed(machine), machine.run("deploy.sh")
     paused = [call[4] for call in _those(first, "pause")]
     assert paused == ["shop-cron-twice-1", "shop-cron-twice-2"]
     assert _those(second, "pause") == []
     assert len(_those(second, "update", "http")) == 3
+
+
+def test_nothing_is_deployed_while_a_secret_is_empty(machine: Machine) -> None:
+    """Cloud Run would refuse the service half-way, so the script says which before it begins."""
+    machine.run("setup.sh")
+    with pytest.raises(AssertionError, match="google-oauth-client-id holds nothing"):
+        machine.run("deploy.sh")
+    assert "replace" not in (machine.folder / "calls").read_text()
 
 
 def test_the_command_line_says_what_the_entry_says() -> None:
@@ -196,6 +209,12 @@ def test_the_command_line_says_what_the_entry_says() -> None:
 
 
 _BIND = "add-iam-policy-binding"
+
+
+def _set_up_and_deployed(machine: Machine) -> list[list[str]]:
+    calls = machine.run("setup.sh")
+    machine.fill()
+    return calls + machine.run("deploy.sh")
 
 
 def _those(calls: Sequence[list[str]], *words: str) -> list[list[str]]:

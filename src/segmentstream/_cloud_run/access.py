@@ -88,7 +88,7 @@ def accounts(settings: DeploymentSettings) -> dict[str, str]:
 
 def grants(manifest: Manifest, settings: DeploymentSettings) -> list[Grant]:
     """Gives every right of every account."""
-    return [
+    found = [
         *_history(settings),
         *_warehouse(manifest, settings),
         *_connections(settings),
@@ -103,6 +103,7 @@ def grants(manifest: Manifest, settings: DeploymentSettings) -> list[Grant]:
             for schedule in manifest.schedules
         ),
     ]
+    return sorted(found, key=lambda grant: names.ROLES.index(grant.account))
 
 
 def datasets(manifest: Manifest, settings: DeploymentSettings) -> dict[str, bool]:

@@ -31,10 +31,21 @@ _MODE = "SEGMENTSTREAM_DAGSTER_MODE"
 _SERVICE_PORT = 8080
 
 
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML ships no types
+    """Writes what stands in two places twice, rather than as a reference."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Says that nothing is written as a reference."""
+        del data
+        return True
+
+
 def yaml_text(document: Document, *, says: str) -> str:
     """Writes a document as YAML, under a comment."""
     comment = "".join(f"# {line}\n" for line in says.splitlines())
-    written: str = yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+    written: str = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True
+    )
     return comment + written
 
 

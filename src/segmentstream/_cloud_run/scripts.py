@@ -48,6 +48,7 @@ def deploy(manifest: Manifest, settings: DeploymentSettings) -> str:
     webserver = names.resource(settings, "webserver")
     parts = [
         _head(settings, "Brings the images that the YAML files name to Cloud Run."),
+        _needed_secrets(settings),
         'say "Tables of Dagster"',
         _replace("jobs", "migrate.yaml"),
         f'gcloud run jobs execute {names.resource(settings, "migrate")} --region "$REGION" --wait',
@@ -235,6 +236,19 @@ def _empty_secrets(settings: DeploymentSettings) -> str:
 for secret in {" ".join(found)}; do
   is_there gcloud secrets versions describe latest --secret "$secret" ||
     say "The secret $secret is empty. Give it what it holds: gcloud secrets versions add $secret --data-file -"
+done
+"""
+
+
+def _needed_secrets(settings: DeploymentSettings) -> str:
+    names_of_all = " ".join((names.password_secret(settings), *access.secrets(settings)))
+    return f"""\
+# Cloud Run takes no job or service whose secrets hold nothing.
+for secret in {names_of_all}; do
+  if ! is_there gcloud secrets versions describe latest --secret "$secret"; then
+    say "The secret $secret holds nothing: gcloud secrets versions add $secret --data-file -"
+    exit 1
+  fi
 done
 """
 
