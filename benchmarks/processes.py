@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,45 +29,71 @@ class Child:
     """Is what a child process cost and said.
 
     Attributes:
-        cpu_seconds: User and system time of the whole process.
+        started: When it was started, on the monotonic clock that all processes share on Linux.
+        wall_seconds: From its start to its end.
+        cpu_seconds: User and system time of the process and of those it started and waited for.
         peak_bytes: The most memory it held at once (resident).
-        answer: The JSON of the last line it printed; None when it printed nothing.
+        said: The lines it printed.
     """
 
+    started: float
+    wall_seconds: float
     cpu_seconds: float
     peak_bytes: int
-    answer: Any
+    said: Sequence[str]
+
+    @property
+    def answer(self) -> Any:
+        """The JSON of the last line it printed; None when it printed nothing."""
+        return json.loads(self.said[-1]) if self.said else None
 
 
-def run_child(arguments: Sequence[str | Path], *, python: Path = PROJECT_PYTHON) -> Child:
-    """Runs Python with `arguments` to its end, without the variables of whoever runs this.
+def run_child(
+    arguments: Sequence[str | Path],
+    *,
+    python: Path = PROJECT_PYTHON,
+    folder: Path = WORK,
+    variables: Mapping[str, str] | None = None,
+) -> Child:
+    """Runs Python with `arguments` to its end.
+
+    Args:
+        arguments: What follows the name of Python.
+        python: Which one.
+        folder: Where it runs.
+        variables: What it has beyond the variables of whoever runs this, of which those that
+            change Python, Dagster or the SDK are left out.
 
     Raises:
         SystemExit: The child failed; its last lines are shown.
     """
     log = WORK / "child.log"
-    variables = {
+    kept = {
         name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN_VARIABLES)
     }
+    environ = kept | dict(variables or {})
     command = [str(python), *map(str, arguments)]
+    started = time.monotonic()
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            command, cwd=WORK, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True
+            command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True
         ) as process,
     ):
         said = process.stdout.read() if process.stdout else ""
         # wait4 instead of wait: it gives the cost of this child alone.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+    wall_seconds = time.monotonic() - started
     if process.returncode:
         tail = "\n".join(log.read_text().splitlines()[-20:])
         sys.exit(f"A benchmark's child process failed: {' '.join(command[1:])}\n{tail}")
-    lines = said.splitlines()
     return Child(
+        started=started,
+        wall_seconds=wall_seconds,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
         peak_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        answer=json.loads(lines[-1]) if lines else None,
+        said=said.splitlines(),
     )
 
 
