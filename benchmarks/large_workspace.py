@@ -106,9 +106,7 @@ def _module(number: int) -> Iterator[str]:
         for step, key in enumerate(keys):
             declared = _DAILY if is_daily else ""
             if step:
-                declared += (
-                    f'\n    ins={{"rows": dg.AssetIn(key=dg.AssetKey({keys[step - 1]}))}},'
-                )
+                declared += f'\n    ins={{"rows": dg.AssetIn(key=dg.AssetKey({keys[step - 1]}))}},'
             yield _ASSET.format(
                 key=key,
                 step=step,

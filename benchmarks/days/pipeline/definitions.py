@@ -85,6 +85,14 @@ _ASSETS = {
 
 defs = dg.Definitions(
     assets=[events, *(asset for assets in _ASSETS.values() for asset in assets)],
-    jobs=[dg.define_asset_job(name, selection=assets) for name, assets in _ASSETS.items()],
+    jobs=[
+        *(dg.define_asset_job(name, selection=assets) for name, assets in _ASSETS.items()),
+        # For Dagster's own command; the runtime takes no job's executor.
+        dg.define_asset_job(
+            "in_process",
+            selection=_ASSETS["one_by_one"],
+            executor_def=dg.in_process_executor,
+        ),
+    ],
     resources=warehouse_resources(),
 )
