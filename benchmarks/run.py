@@ -22,10 +22,12 @@ from processes import HERE, WORK
 from report import as_markdown, as_text
 
 import bigquery
+import runtime
 
 _RESULTS = HERE / "results.md"
 _OWN_PACKAGES = (
     "dagster",
+    "dagster-postgres",
     "ibis-framework",
     "duckdb",
     "google-cloud-bigquery",
@@ -89,6 +91,7 @@ def main() -> None:
             code_location,
             bigquery,
             connections_service,
+            runtime,
         ):
             print(f"\n{module.TITLE}", flush=True)
             benchmarks.append(module.measure())
