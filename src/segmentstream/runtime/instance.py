@@ -66,10 +66,10 @@ def open_instance(
     assert settings.url is not None  # noqa: S101 - `configure` has refused it
     address = settings.url.render_as_string(hide_password=False)
     _await_answer(settings.url, SECONDS_TO_ANSWER)
-    if _revision(address) is None:
+    if not check_schema(address):
         with _alone(address), DagsterInstance.get():
             pass
-    check_schema(address)
+        check_schema(address)
     with DagsterInstance.get() as instance:
         yield instance, address
 
@@ -91,10 +91,11 @@ def migrate(settings: InstanceSettings, environ: MutableMapping[str, str]) -> No
         _await_answer(settings.url, SECONDS_TO_ANSWER)
     with _alone(address):
         revision = _revision(address)
+        script = _script()
         if revision is not None:
-            _refuse_newer(revision)
+            _refuse_newer(script, revision)
         with DagsterInstance.get() as instance:
-            if revision not in {None, _script().get_current_head()}:
+            if revision not in {None, script.get_current_head()}:
                 instance.upgrade()
 
 
@@ -142,22 +143,24 @@ def document(settings: InstanceSettings) -> dict[str, Any]:
     }
 
 
-def check_schema(address: str) -> None:
-    """Refuses tables that this release cannot work with.
+def check_schema(address: str) -> bool:
+    """Refuses tables that this release cannot work with; says whether there are any.
 
     Raises:
         RunRefusedError: They are of a newer or an older release.
     """
     revision = _revision(address)
     if revision is None:
-        return
-    _refuse_newer(revision)
-    if revision != _script().get_current_head():
+        return False
+    script = _script()
+    if revision != script.get_current_head():
+        _refuse_newer(script, revision)
         raise RunRefusedError(
             f"The tables of Dagster in Postgres are older than this release ({revision}).",
             f"Start once with {MODE_VARIABLE}={Mode.MIGRATE}; a backup before that is wise.",
             exit_code=Exit.SCHEMA,
         )
+    return True
 
 
 def _storage(settings: InstanceSettings) -> dict[str, Any]:
@@ -250,9 +253,9 @@ def _script() -> ScriptDirectory:
     return ScriptDirectory.from_config(pg_alembic_config(dagster_postgres.run_storage.__file__))
 
 
-def _refuse_newer(revision: str) -> None:
+def _refuse_newer(script: ScriptDirectory, revision: str) -> None:
     try:
-        _script().get_revision(revision)
+        script.get_revision(revision)
     except CommandError:
         raise RunRefusedError(
             f"The tables of Dagster in Postgres are of a newer release ({revision}).",
