@@ -34,6 +34,12 @@ except SystemExit:
     pass
 print(sorted({"dagster", "ibis", "pydantic", "duckdb"} & set(sys.modules)))
 """
+_COLLECTED = """
+import gc, sys
+from segmentstream.runtime.__main__ import main
+code = main(sys.argv[1:])
+print(code, gc.isenabled(), gc.get_freeze_count() > 100_000)
+"""
 
 
 def test_standard_output_is_the_result_alone(tmp_path: Path) -> None:
@@ -108,6 +114,22 @@ def test_help_and_wrong_calls_load_no_library(arguments: list[str]) -> None:
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_is_imported_is_no_garbage_and_the_rest_is_collected(tmp_path: Path) -> None:
+    """Python searches no imported module for garbage, and goes on to search what comes later."""
+    write_workspace(tmp_path, "defs = dg.Definitions()")
+
+    done = subprocess.run(
+        [sys.executable, "-c", _COLLECTED, "inspect", "manifest.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "0 True True"
 
 
 def test_the_docs_list_every_code() -> None:
