@@ -260,7 +260,9 @@ def _row(what: str, children: Sequence[Child], *, days: int = 1) -> tuple[str, .
     wall = median(child.wall_seconds for child in children)
     cpu = [child.cpu_seconds for child in children]
     a_day = f"{wall / days:.2f} s" if days > 1 else ""
-    return (what, f"{wall:.2f} s", f"{median(cpu):.2f} s", f"{min(cpu):.2f} s", a_day)
+    row = (what, f"{wall:.2f} s", f"{median(cpu):.2f} s", f"{min(cpu):.2f} s", a_day)
+    print(f"    {', '.join(cell for cell in row if cell)}", flush=True)  # This part takes long.
+    return row
 
 
 def _run_days(
