@@ -60,8 +60,13 @@ def tell_fault(message: str) -> None:
 
 def write_summary(summary: Mapping[str, object]) -> None:
     """Writes the outcome on standard output, as one line of JSON."""
-    sys.stdout.write(json.dumps(summary, allow_nan=False) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(summary, allow_nan=False) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The outcome is recorded, and the exit code tells it: whoever read has gone.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the end
+        tell("Nobody reads the summary on standard output.", level=logging.WARNING)
 
 
 @contextmanager
