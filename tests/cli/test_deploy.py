@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from click.testing import CliRunner, Result
 
 from cloud_run import kits
 from segmentstream._manifest import write_manifest
+from segmentstream.cli.deploy import render as deploy_render
 from segmentstream.cli.exits import Exit
 from segmentstream.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 RENDERED = ROOT / "deploy"
+DOCS = ROOT / "docs" / "deploy.md"
 NEEDED = ["--project=acme-data", "--region=europe-west1", "--image=pipeline:1"]
 LOADED = """
 import sys
@@ -173,6 +176,23 @@ def test_a_file_without_declarations_is_named(workspace: Path, content: str) -> 
     )
     assert done.exit_code == Exit.USAGE
     assert "segmentstream_connections_runtime inspect" in done.stderr
+
+
+@pytest.mark.skipif(not DOCS.is_file(), reason="needs docs/ of the source tree")
+def test_the_page_names_what_is_there() -> None:
+    """Options, files and resources on the page are those of the command and of the kit."""
+    page = DOCS.read_text()
+    options = {name for each in deploy_render.params for name in each.opts}
+    calls = re.findall(r"segmentstream deploy render .*(?:\\\n.*)*", page)
+    assert len(calls) >= 4
+    assert set(re.findall(r" (--[a-z-]+)", " ".join(calls))) <= options
+    for row in re.findall(r"^\| (`--.*?) \|", page, re.MULTILINE):
+        assert set(re.findall(r"--[a-z-]+", row)) <= options
+    files = set(re.findall(r"deploy/cloud-run/([\w.]+)", page)) - {"README.md"}
+    assert files <= {path.name for path in (RENDERED / "cloud-run").iterdir()}
+    rendered = "".join(text for text, _ in _texts(RENDERED / "cloud-run").values())
+    named = set(re.findall(r"\bflights-[a-z-]+[a-z]", page))
+    assert {name for name in named if name not in rendered} == set()
 
 
 def _only_code(_folder: str, names: list[str]) -> set[str]:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from segmentstream._cloud_run.kit import render as render_kit
 from segmentstream._cloud_run.readme import ignored_triggers
 from segmentstream._cloud_run.settings import ConnectionsSettings, DeploymentSettings
@@ -87,7 +85,7 @@ def render(output: Output, start: Path, options: Options) -> Exit:
 def _manifest(path: Path) -> Manifest:
     try:
         return read_manifest(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no text, no JSON, or another document
         raise _usage(
             f"{path} is no manifest of this version of segmentstream-pipeline.",
             "Write it with: python -m segmentstream.runtime inspect manifest.json",
