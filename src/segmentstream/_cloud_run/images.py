@@ -47,7 +47,6 @@ COPY . /workspace
 RUN rm -rf /workspace/wheels \\
     && /pipeline/bin/python -m compileall -q --invalidation-mode unchecked-hash /pipeline/lib /workspace
 
-ARG DIGEST
 FROM {BASE}${{DIGEST:+@$DIGEST}}
 RUN useradd --system --uid 10001 --no-create-home pipeline && install -d -o pipeline /data
 COPY --from=build /pipeline /pipeline
