@@ -20,6 +20,7 @@ from segmentstream._core.jsonio import canonical_json
 from segmentstream._manifest import Manifest
 
 EXECUTABLE = ".sh"  # what a file ends with that is run
+_GITIGNORE = "# The folder is committed, the secrets of one machine are not.\n.env\n*.env\n"
 
 
 def render(manifest: Manifest, settings: DeploymentSettings) -> dict[str, str]:
@@ -29,6 +30,7 @@ def render(manifest: Manifest, settings: DeploymentSettings) -> dict[str, str]:
         ScheduleNotPortableError: A schedule has a time that no other cron understands.
     """
     kit = {
+        ".gitignore": _GITIGNORE,
         "Dockerfile": images.dockerfile(settings),
         "Dockerfile.dockerignore": images.dockerignore(),
         "README.md": readme.readme(manifest, settings),

@@ -48,7 +48,10 @@ def _files(settings: DeploymentSettings) -> str:
             ("`Dockerfile.connections`", "its image, with the declarations of the workspace"),
         ]
     rows += [
-        ("`compose.yaml`, `*env.example`", "the same on one machine"),
+        (
+            "`compose.yaml`, `*env.example`",
+            "the same on one machine, and which secrets it needs there",
+        ),
         ("`systemd/`", "what starts the schedules there"),
         ("`kit.json`", "what was written here, so that a person's changes are noticed"),
     ]
