@@ -173,6 +173,11 @@ class Shop:
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(process), days) for _, process, days in (line.split(" ") for line in lines)]
 
+    def called(self, times: int) -> list[tuple[int, str]]:
+        """Waits until assets were called so often; gives those calls."""
+        eventually(lambda: len(self.calls()) >= times)
+        return self.calls()
+
     def rows(self, table: str) -> dict[str, int]:
         """The rows of each day in the warehouse."""
         with duckdb.connect(self.folder / "warehouse.duckdb", read_only=True) as connection:

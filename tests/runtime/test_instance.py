@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from postgres import Postgres
-from runtime.shops import Host, Shop, eventually
+from runtime.shops import Shop
 from segmentstream.runtime.exits import Exit, RunRefusedError
-from segmentstream.runtime.instance import FILE, MARK, configure, document
+from segmentstream.runtime.instance import FILE, MARK, configure
 from segmentstream.runtime.settings import InstanceSettings
 
 SECRET = "p@s:s/w%r d#?&é"
@@ -57,14 +56,6 @@ def test_a_password_of_any_characters_reaches_dagster_and_no_file(
     assert (made.password, made.host, made.database) == (SECRET, "db.internal", "meta")
     assert settings.url is not None
     assert settings.url.password == SECRET
-
-
-def test_i4_a_socket_folder_is_an_address(tmp_path: Path) -> None:
-    """The folder of Cloud SQL goes where the driver looks for it."""
-    folder = "/cloudsql/acme:europe-west1:meta"
-    settings = settings_of(tmp_path, **PARTS | {"SEGMENTSTREAM_DAGSTER_POSTGRES_HOST": folder})
-    told = document(settings)["storage"]["postgres"]["postgres_db"]
-    assert (told["hostname"], told["params"]) == ("", {"host": folder})
 
 
 @pytest.mark.parametrize(
@@ -115,23 +106,6 @@ def test_a_persons_file_without_postgres_is_refused(shop: Shop) -> None:
     assert shop.calls() == []
 
 
-def test_i3_two_first_migrations_at_once_and_a_third_leave_one_whole_schema(
-    host: Host, postgres: Postgres, tmp_path: Path
-) -> None:
-    """On an empty database one makes all tables and the other waits; again changes nothing."""
-    with postgres.database() as url:
-        shop = Shop(host=host, postgres=postgres, url=url, folder=tmp_path)
-        both = [shop.start("", SEGMENTSTREAM_DAGSTER_MODE="migrate") for _ in range(2)]
-        assert [each.end().code for each in both] == [Exit.SUCCEEDED] * 2, both[0].told()
-        assert shop.run("", SEGMENTSTREAM_DAGSTER_MODE="migrate").code == Exit.SUCCEEDED
-        found = postgres.run(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'",
-            url=url,
-        )
-        assert {("runs",), ("event_logs",), ("job_ticks",), ("alembic_version",)} <= set(found)
-        assert postgres.run("SELECT count(*) FROM alembic_version", url=url) == [(1,)]
-
-
 @pytest.mark.parametrize(
     ("revision", "told"), [("ffffffffffff", "newer release"), ("7e2f3204cf8e", "MODE=migrate")]
 )
@@ -142,29 +116,3 @@ def test_tables_of_another_release_are_refused(shop: Shop, revision: str, told: 
     assert ended.code == Exit.SCHEMA, ended.told
     assert told in ended.told
     assert shop.calls() == []
-
-
-def test_i2_a_wrong_password_or_database_is_told_at_once(shop: Shop) -> None:
-    """What waiting cannot help is not waited for, and the message is about the database."""
-    url = shop.url.replace("/test_", "/nothing_")
-    ended = shop.run("lookup", DAGSTER_POSTGRES_URL=url)
-    assert ended.code == Exit.INSTANCE
-    assert "does not exist" in ended.told
-
-
-def test_i1_parallel_runs_keep_few_connections(shop: Shop) -> None:
-    """Six runs at a time never hold more than two connections each, and one for the claim."""
-    shop.gate.touch()
-    started = shop.start("one_by_one", "05-01", "05-06", SEGMENTSTREAM_DAGSTER_PARALLEL_RUNS="6")
-    counts: list[int] = []
-
-    def are_all_there() -> bool:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
-        counts.append(shop.postgres.run(query, make_url(shop.url).database)[0][0])
-        if len(shop.calls()) == 6:
-            shop.gate.unlink(missing_ok=True)
-        return len(shop.calls()) == 6 and "0 days left" in started.told()
-
-    eventually(are_all_there)
-    assert started.end().code == Exit.SUCCEEDED
-    assert max(counts) <= 13

@@ -28,39 +28,12 @@ def test_a_job_without_days_is_one_run_under_the_given_id(shop: Shop) -> None:
     assert dict(tags)["segmentstream/deployment_id"] == "d-7"
 
 
-@pytest.mark.parametrize(
-    ("job", "plan", "runs"),
-    [
-        ("one_by_one", "10 days in 10 runs, 4 at a time", 10),
-        ("at_once", "10 days in 1 run, 1 at a time", 1),
-        ("in_fours", "10 days in 3 runs, 3 at a time", 3),
-    ],
-)
-def test_j4_a_range_is_divided_by_the_policy_and_the_plan_says_so(
-    shop: Shop, job: str, plan: str, runs: int
-) -> None:
-    """Ten days are ten runs, one run or three, told before the first starts; each day is once."""
-    ended = shop.run(job, "05-01", "05-10")
-    assert ended.code == Exit.SUCCEEDED, ended.told
-    assert plan in ended.told.splitlines()[0]
-    assert shop.statuses() == ["SUCCESS"] * runs
-    assert shop.rows(job) == shop.materialized() == dict.fromkeys(days(1, 10), 1)
-
-
 def test_days_that_need_earlier_ones_run_in_order(shop: Shop) -> None:
     """An asset that takes its own day before runs one day at a time, from the first."""
     ended = shop.run("balance", "05-01", "05-04", SHOP_FAILING="2024-05-03")
     assert ended.code == Exit.FAILED
     assert [called for _, called in shop.calls()] == days(1, 3)
     assert list(ended.states().values()) == ["succeeded", "succeeded", "failed", "left"]
-
-
-def test_j1_a_day_that_fails_is_told_and_the_others_succeed(shop: Shop) -> None:
-    """The exit code is 1, the summary has the state of each day, and the message is the asset's."""
-    ended = shop.run("one_by_one", "05-01", "05-04", SHOP_FAILING="2024-05-03")
-    assert ended.code == Exit.FAILED
-    assert list(ended.states().values()) == ["succeeded", "succeeded", "failed", "succeeded"]
-    assert "no rows on 2024-05-03" in ended.told
 
 
 def test_a_failure_is_told_with_its_traceback_once(shop: Shop) -> None:
@@ -100,15 +73,6 @@ def test_a_pool_limits_assets_across_runs(shop: Shop) -> None:
     assert shop.rows("pooled") == dict.fromkeys(days(1, 2), 1)
 
 
-def test_j8_a_retry_counts_and_other_days_run_once(shop: Shop) -> None:
-    """An asset that fails once on one day and then succeeds leaves every day written once."""
-    ended = shop.run("retried", "05-01", "05-03", SHOP_FAILING_ONCE="2024-05-02")
-    assert ended.code == Exit.SUCCEEDED, ended.told
-    called = sorted(day for _, day in shop.calls())
-    assert called == ["2024-05-01", "2024-05-02", "2024-05-02", "2024-05-03"]
-    assert shop.materialized() == dict.fromkeys(days(1, 3), 1)
-
-
 def test_lines_are_json_with_the_names_of_cloud_logging(shop: Shop) -> None:
     """Where no terminal reads, each line is JSON with a severity; one tells of each run."""
     ended = shop.run("one_by_one", "05-01", "05-02")
@@ -132,58 +96,6 @@ def test_no_schedule_fires(shop: Shop) -> None:
     assert shop.run("one_by_one", "05-01", "05-01").code == Exit.SUCCEEDED
     assert shop.statuses() == ["SUCCESS"]
     assert shop.postgres.run("SELECT count(*) FROM job_ticks", url=shop.url) == [(0,)]
-
-
-REFUSED = [
-    ({"job": ""}, Exit.CONFIGURATION, "SEGMENTSTREAM_DAGSTER_JOB"),
-    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": None}, Exit.CONFIGURATION, "SEGMENTSTREAM_RUN_ID"),
-    ({"job": "lookup", "SEGMENTSTREAM_RUN_ID": "7"}, Exit.CONFIGURATION, "no UUID"),
-    ({"job": "lookup", "DAGSTER_HOME": None}, Exit.CONFIGURATION, "DAGSTER_HOME"),
-    ({"job": "one_by_one", "first": "05-01"}, Exit.CONFIGURATION, "END_DATE is not set"),
-    ({"job": "one_by_one"}, Exit.CONFIGURATION, "none are set"),
-    ({"job": "lookup", "first": "05-01", "last": "05-02"}, Exit.CONFIGURATION, "has no days"),
-    ({"job": "one_by_one", "first": "05-10", "last": "05-01"}, Exit.RANGE, "backwards"),
-    (
-        {"job": "one_by_one", "first": "04-01", "last": "05-02"},
-        Exit.RANGE,
-        "2024-05-01 to 2024-05-31",
-    ),
-    (
-        {"job": "one_by_one", "first": "05-01", "last": "07-01"},
-        Exit.RANGE,
-        "2024-05-01 to 2024-05-31",
-    ),
-    (
-        {
-            "job": "ends_never",
-            "SEGMENTSTREAM_PARTITION_START_DATE": "2024-05-01",
-            "SEGMENTSTREAM_PARTITION_END_DATE": "2999-01-01",
-        },
-        Exit.RANGE,
-        "from 2024-05-01 to",
-    ),
-    ({"job": "nothing"}, Exit.JOB, "It has: at_once"),
-    ({"job": "mixed", "first": "05-06", "last": "05-07"}, Exit.JOB, "mixed"),
-]
-
-
-@pytest.mark.parametrize(("asked", "code", "told"), REFUSED)
-def test_j5_what_cannot_be_run_is_refused_before_anything_starts(
-    shop: Shop, asked: dict[str, str | None], code: Exit, told: str
-) -> None:
-    """Bad input has its own exit code and one message that names it; no run is recorded."""
-    ended = shop.run(**asked)  # type: ignore[arg-type]  # a table of keywords
-    assert (ended.code, len(ended.told.splitlines())) == (code, 1), ended.told
-    assert told in json.loads(ended.told)["message"]
-    assert shop.statuses() == []
-
-
-def test_j10_without_postgres_nothing_runs(shop: Shop) -> None:
-    """An instance that would be gone with the process is refused."""
-    ended = shop.run("lookup", DAGSTER_POSTGRES_URL=None)
-    assert ended.code == Exit.CONFIGURATION
-    assert "history" in ended.told
-    assert shop.calls() == []
 
 
 @pytest.mark.parametrize(

@@ -133,11 +133,15 @@ def document(settings: InstanceSettings) -> dict[str, Any]:
     }
     if settings.max_runtime_seconds:
         monitoring["max_runtime_seconds"] = settings.max_runtime_seconds
+    concurrency: dict[str, Any] = {"runs": {"max_concurrent_runs": settings.parallel_runs}}
+    if settings.pool_limit:
+        concurrency["pools"] = {"default_limit": settings.pool_limit}
     return {
         "storage": {"postgres": _storage(settings)},
         "telemetry": {"enabled": False},
         "nux": {"enabled": False},
         "run_monitoring": monitoring,
+        "concurrency": concurrency,
         "compute_logs": _NOT_CAPTURED,
         "retention": {"schedule": days, "sensor": days, "auto_materialize": days},
     }

@@ -174,11 +174,17 @@ def _days(settings: RunSettings, calendar: Sequence[str]) -> tuple[str, ...]:
         )
     first, last = settings.first_day.isoformat(), settings.last_day.isoformat()
     days = tuple(day for day in calendar if first <= day <= last)
+    has = f"days from {calendar[0]} to {calendar[-1]} now" if calendar else "no days yet"
+    if last < first:
+        raise RunRefusedError(
+            f"The days run backwards: {first} is after {last}.",
+            f"Set {FIRST_DAY_VARIABLE} to the earlier one. The job has {has}.",
+            exit_code=Exit.RANGE,
+        )
     if not days or first < calendar[0] or last > calendar[-1]:
-        has = f"from {calendar[0]} to {calendar[-1]} now" if calendar else "none yet"
         raise RunRefusedError(
             f"The days {first} to {last} are not all among those of the job {settings.job}.",
-            f"It has days {has}.",
+            f"It has {has}.",
             exit_code=Exit.RANGE,
         )
     return days

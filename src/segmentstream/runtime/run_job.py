@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from dagster import DagsterInstance
+from dagster_postgres.utils import DagsterPostgresException
 from sqlalchemy.exc import DBAPIError
 
 from segmentstream._core.errors import SegmentStreamError
@@ -34,6 +35,8 @@ from segmentstream.runtime.workers import ProcessLauncher
 _SECONDS_BETWEEN_TRIES = 0.5
 # So long its holder comes first: it looks every other second whether it has lost the claim.
 _SECONDS_AFTER_OUTAGE = 15.0
+# The second is what Dagster makes of the first, after it has tried again for some seconds.
+_OUTAGES = (DBAPIError, DagsterPostgresException)
 
 
 def main(environ: MutableMapping[str, str]) -> int:
@@ -46,10 +49,17 @@ def main(environ: MutableMapping[str, str]) -> int:
     except RunRefusedError as error:
         tell(str(error), level=40, exit_code=int(error.exit))
         return int(error.exit)
-    except (DBAPIError, SegmentStreamError) as error:
+    except SegmentStreamError as error:
+        tell(f"Postgres cannot be used: {error}", level=40, exit_code=int(Exit.INSTANCE))
+        return int(Exit.INSTANCE)
+    except _OUTAGES as error:
         # The text of a driver's error can hold the address, and with it the password.
-        told = str(error) if isinstance(error, SegmentStreamError) else type(error).__name__
-        tell(f"Postgres cannot be used: {told}", level=40, exit_code=int(Exit.INSTANCE))
+        tell(
+            f"Postgres was out of reach for too long: {type(error).__name__}. See that it runs and "
+            "start again: the same run id goes on with the days that are left.",
+            level=40,
+            exit_code=int(Exit.INSTANCE),
+        )
         return int(Exit.INSTANCE)
     except Exception:  # noqa: BLE001 - the edge of the process
         tell_fault("The runtime itself failed; please report these lines.")
@@ -148,7 +158,8 @@ def _take(claim: Claim, is_unfinished: Callable[[], bool], stop: Stop) -> bool:
                 was_held = True
             else:
                 has_yielded = False
-        except DBAPIError:
+        except _OUTAGES:
+            claim.release()
             pause = _SECONDS_AFTER_OUTAGE
         _pause(pause, stop)
     return False

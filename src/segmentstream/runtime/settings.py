@@ -32,6 +32,7 @@ PASSWORD_VARIABLE = "SEGMENTSTREAM_DAGSTER_POSTGRES_PASSWORD"  # noqa: S105 - na
 DATABASE_VARIABLE = "SEGMENTSTREAM_DAGSTER_POSTGRES_DATABASE"
 RETENTION_VARIABLE = "SEGMENTSTREAM_DAGSTER_TICK_RETENTION_DAYS"
 MAX_RUNTIME_VARIABLE = "SEGMENTSTREAM_DAGSTER_MAX_RUNTIME_SECONDS"
+POOL_LIMIT_VARIABLE = "SEGMENTSTREAM_DAGSTER_POOL_LIMIT"
 
 WEBSERVER_HOST_VARIABLE = "SEGMENTSTREAM_DAGSTER_WEBSERVER_HOST"
 WEBSERVER_PORT_VARIABLE = "PORT"  # the name that Cloud Run sets
@@ -39,6 +40,11 @@ WEBSERVER_PORT_VARIABLE = "PORT"  # the name that Cloud Run sets
 _DRIVER = "postgresql+psycopg2"  # the one that dagster-postgres speaks
 _SCHEMES = ("postgres", "postgresql", _DRIVER)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_HOME_REMEDY = (
+    "Name a folder that may be written to, in the environment of the process: `.env` is read by "
+    "`dg`, not here."
+)
+_PARALLEL_RUNS = 4
 _LONGEST = 200
 _SHOWN = 40
 
@@ -70,7 +76,7 @@ class RunSettings:
     deployment_id: str | None = None
     first_day: date | None = None
     last_day: date | None = None
-    parallel_runs: int = 4
+    parallel_runs: int = _PARALLEL_RUNS
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> RunSettings:
@@ -86,19 +92,13 @@ class RunSettings:
                 f"{missing} is not set, and the other end of the days is.",
                 "Set both, inclusive, or none for a job without days.",
             )
-        if first is not None and last is not None and last < first:
-            raise RunRefusedError(
-                f"The days run backwards: {first} is after {last}.",
-                f"Set {FIRST_DAY_VARIABLE} to the earlier one.",
-                exit_code=Exit.RANGE,
-            )
         return cls(
             job=_needed(environ, JOB_VARIABLE, "Name a job of the workspace."),
             run_id=_run_id(environ),
             deployment_id=_deployment(environ),
             first_day=first,
             last_day=last,
-            parallel_runs=_number(environ, PARALLEL_VARIABLE, 4, range(1, 65)),
+            parallel_runs=_parallel_runs(environ),
         )
 
 
@@ -112,6 +112,9 @@ class InstanceSettings:
         is_url_given: Whether one variable holds the whole address, rather than its parts.
         tick_retention_days: How long evaluations of schedules and sensors are kept.
         max_runtime_seconds: How long a run may take before the daemon ends it; None for ever.
+        parallel_runs: How many runs a daemon lets go on at a time.
+        pool_limit: How many assets of a pool are computed at a time, where the pool has no limit
+            of its own; None for any number.
     """
 
     home: Path
@@ -119,6 +122,8 @@ class InstanceSettings:
     is_url_given: bool = False
     tick_retention_days: int = 30
     max_runtime_seconds: int | None = None
+    parallel_runs: int = _PARALLEL_RUNS
+    pool_limit: int | None = None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> InstanceSettings:
@@ -128,7 +133,7 @@ class InstanceSettings:
             RunRefusedError: One of them is missing or cannot work; it is named, and no value that
                 may hold a password is shown.
         """
-        home = Path(_needed(environ, HOME_VARIABLE, "Name a folder that may be written to."))
+        home = Path(_needed(environ, HOME_VARIABLE, _HOME_REMEDY))
         if not home.is_absolute():
             raise _refused(f"{HOME_VARIABLE} is no absolute path.", "Dagster takes no other.")
         max_runtime = _number(environ, MAX_RUNTIME_VARIABLE, 0, range(10_000_000))
@@ -138,6 +143,8 @@ class InstanceSettings:
             is_url_given=bool(environ.get(URL_VARIABLE)),
             tick_retention_days=_number(environ, RETENTION_VARIABLE, 30, range(1, 3651)),
             max_runtime_seconds=max_runtime or None,
+            parallel_runs=_parallel_runs(environ),
+            pool_limit=_number(environ, POOL_LIMIT_VARIABLE, 0, range(1001)) or None,
         )
 
 
@@ -238,6 +245,10 @@ def _number(environ: Mapping[str, str], variable: str, default: int, allowed: ra
             f"Give a number from {allowed.start} to {allowed.stop - 1}.",
         )
     return int(told)
+
+
+def _parallel_runs(environ: Mapping[str, str]) -> int:
+    return _number(environ, PARALLEL_VARIABLE, _PARALLEL_RUNS, range(1, 65))
 
 
 def _address(environ: Mapping[str, str]) -> URL | None:
