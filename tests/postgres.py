@@ -83,6 +83,12 @@ class OwnPostgres(Postgres):
         _run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C",
              "--no-sync", folder=self._folder)  # fmt: skip
 
+    def require_password(self, user: str) -> None:
+        """Asks that user for its password from now on; all others are trusted."""
+        rules = self._folder / "data" / "pg_hba.conf"
+        rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
+        _run("pg_ctl", "reload", folder=self._folder)
+
     def start(self) -> None:
         """Starts the server and waits until it answers."""
         options = (

@@ -12,12 +12,15 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from dagster import DagsterInstance
 
 import segmentstream._warehouse.engines.duckdb.engine
 from segmentstream.runtime import run_job
+from segmentstream.runtime.loading import load_workspace
 
 __all__ = ["pd", "segmentstream"]  # imported once, for all forks
 with suppress(ModuleNotFoundError):
@@ -57,11 +60,21 @@ def start(request: dict[str, Any]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.clear()
         os.environ.update(request["environ"])
-        code = run_job.main(os.environ)
+        for name, value in request["constants"].items():
+            module, _, constant = name.rpartition(".")
+            setattr(importlib.import_module(module), constant, value)
+        code = by_hand(*request["by_hand"]) if request["by_hand"] else run_job.main(os.environ)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def by_hand(job: str, day: str) -> int:
+    """Runs one day of a job as a person does with Dagster, without the runtime."""
+    found = load_workspace(Path.cwd()).resolve_job_def(job)
+    with DagsterInstance.get() as instance:
+        return int(not found.execute_in_process(instance=instance, partition_key=day).success)
 
 
 def ended(process: int) -> int | None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,9 +135,13 @@ class Shop:
 
     def start(
         self, job: str, first: str | None = None, last: str | None = None, *,
-        cwd: Path = SHOP, **variables: str | None,
+        cwd: Path = SHOP, constants: Mapping[str, float] | None = None,
+        by_hand: Sequence[str] = (), **variables: str | None,
     ) -> Started:  # fmt: skip
-        """Starts a runtime for a job, over days of May 2024."""
+        """Starts a runtime for a job, over days of May 2024; or one day of a job by hand.
+
+        The constants are those of modules, by their full names, that its process has otherwise.
+        """
         folder = self.folder / f"runtime-{uuid4().hex}"
         folder.mkdir()
         days = {
@@ -149,6 +153,8 @@ class Shop:
             {
                 "cwd": str(cwd),
                 "environ": environ,
+                "constants": dict(constants or {}),
+                "by_hand": list(by_hand),
                 "stdout": str(folder / "stdout"),
                 "stderr": str(folder / "stderr"),
             }
@@ -167,11 +173,12 @@ class Shop:
         """The file that keeps assets from going on while it exists."""
         return self.folder / "closed"
 
-    def calls(self) -> list[tuple[int, str]]:
-        """The process and the days of each call of an asset so far."""
+    def calls(self, asset: str | None = None) -> list[tuple[int, str]]:
+        """The process and the days of each call of an asset so far, or of each asset."""
         path = self.folder / "calls.txt"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [(int(process), days) for _, process, days in (line.split(" ") for line in lines)]
+        told = [line.split(" ") for line in lines]
+        return [(int(process), days) for name, process, days in told if asset in {name, None}]
 
     def called(self, times: int) -> list[tuple[int, str]]:
         """Waits until assets were called so often; gives those calls."""

@@ -25,6 +25,7 @@ _FAILING = os.environ.get("SHOP_FAILING", "").split()
 daily = dg.DailyPartitionsDefinition(start_date="2024-05-01", end_date="2024-06-01")
 later = dg.DailyPartitionsDefinition(start_date="2024-05-05", end_date="2024-06-01")
 endless = dg.DailyPartitionsDefinition(start_date="2024-05-01")
+years = dg.DailyPartitionsDefinition(start_date="2021-01-01", end_date="2024-01-01")
 BY_DAY = warehouse_asset_metadata(partition_by_date="day")
 
 
@@ -39,13 +40,16 @@ def _called(name: str, days: Sequence[str]) -> None:
         print("an asset prints")
     with _CALLS.open("a") as calls:
         calls.write(f"{name} {os.getpid()} {','.join(days)}\n")
-    while _GATE.exists():
+    # A gate for all, and one for each asset and for each first day.
+    gates = [_GATE, _GATE.with_name(name), *(_GATE.with_name(day) for day in days[:1])]
+    while any(gate.exists() for gate in gates):
         time.sleep(0.02)
 
 
 def _rows(days: Sequence[str]) -> ir.Table:
     once = set(days) & set(os.environ.get("SHOP_FAILING_ONCE", "").split())
-    if once and sum(line.endswith(min(once)) for line in _CALLS.read_text().splitlines()) == 1:
+    told = [line.split(" ") for line in _CALLS.read_text().splitlines()] if once else []
+    if [name for name, _, called in told if name == "retried" and called in once] == ["retried"]:
         raise ValueError("not the first time")
     if failing := set(days) & set(_FAILING):
         raise ValueError(f"no rows on {min(failing)}")
@@ -62,6 +66,7 @@ def _daily(
     backfill_policy: dg.BackfillPolicy | None = None,
     retry_policy: dg.RetryPolicy | None = None,
     pool: str | None = None,
+    deps: Sequence[str] = (),
 ) -> dg.AssetsDefinition:
     @dg.asset(
         key=["shop", name],
@@ -71,6 +76,7 @@ def _daily(
         backfill_policy=backfill_policy,
         retry_policy=retry_policy,
         pool=pool,
+        deps=[["shop", each] for each in deps],
     )
     def made(context: dg.AssetExecutionContext) -> ir.Table:
         _called(name, context.partition_keys)
@@ -79,13 +85,33 @@ def _daily(
     return made
 
 
-one_by_one = _daily("one_by_one", daily)
+_AT_ONCE = dg.BackfillPolicy.single_run()
+one_by_one = _daily(
+    "one_by_one", daily, backfill_policy=_AT_ONCE if os.environ.get("SHOP_AT_ONCE") else None
+)
 in_fours = _daily("in_fours", daily, backfill_policy=dg.BackfillPolicy.multi_run(4))
-at_once = _daily("at_once", daily, backfill_policy=dg.BackfillPolicy.single_run())
-retried = _daily("retried", daily, retry_policy=dg.RetryPolicy(max_retries=50))
+at_once = _daily("at_once", daily, backfill_policy=_AT_ONCE)
+retried = _daily(
+    "retried", daily, retry_policy=dg.RetryPolicy(max_retries=50), deps=["before_retried"]
+)
+before_retried = _daily("before_retried", daily)
 pooled = _daily("pooled", daily, pool="shop")
 starts_later = _daily("starts_later", later)
 ends_never = _daily("ends_never", endless)
+three_years = _daily("three_years", years, backfill_policy=_AT_ONCE)
+
+
+def _step(number: int) -> dg.AssetsDefinition:
+    before = [["shop", f"step_{number - 1}"]] if number > 1 else []
+
+    @dg.asset(key=["shop", f"step_{number}"], partitions_def=daily, deps=before)
+    def made(context: dg.AssetExecutionContext) -> None:
+        _called(f"step_{number}", context.partition_keys)
+
+    return made
+
+
+_STEPS = [_step(number) for number in range(1, 8)]
 
 
 @dg.asset(
@@ -121,12 +147,18 @@ def endless_query(warehouse: WarehouseResource) -> ir.Table:
 
 _ASSETS = [
     one_by_one, in_fours, at_once, retried, pooled, starts_later, ends_never, balance, lookup, endless_query,
+    three_years, before_retried,
 ]  # fmt: skip
 _JOBS = [dg.define_asset_job(each.key.path[-1], selection=[each]) for each in _ASSETS]
 # No run can have it: it is refused when it is asked for, and a code server loads nothing beside it.
 _REFUSED = [dg.define_asset_job("mixed", selection=[one_by_one, starts_later])]
 if os.environ.get("SHOP_IS_SOUND"):
     _REFUSED.clear()
+
+_SEVERAL = [
+    dg.define_asset_job("both_retried", selection=[before_retried, retried]),
+    dg.define_asset_job("seven_steps", selection=_STEPS),
+]
 
 
 @dg.schedule(
@@ -137,8 +169,8 @@ def every_minute() -> dg.RunRequest:
 
 
 defs = dg.Definitions(
-    assets=_ASSETS,
-    jobs=[*_JOBS, *_REFUSED],
+    assets=[*_ASSETS, *_STEPS],
+    jobs=[*_JOBS, *_SEVERAL, *_REFUSED],
     schedules=[every_minute],
     resources=warehouse_resources(),
 )
