@@ -6,8 +6,9 @@ and the newest Dagster; where a name is gone, a plain error says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from dagster import (
     AssetKey,
@@ -17,9 +18,21 @@ from dagster import (
     Definitions,
     JobDefinition,
     PartitionsDefinition,
+    RepositoryDefinition,
+    RunRequest,
+    ScheduleDefinition,
+    build_schedule_context,
 )
+from dagster._core.execution.resources_init import (  # noqa: TID251 - as above
+    get_transitive_required_resource_keys,
+)
+from dagster._utils.schedules import schedule_execution_time_iterator
 
 from segmentstream.runtime.exits import Exit, RunRefusedError
+
+_KINDS = (
+    DagsterInstance, Definitions, JobDefinition, RepositoryDefinition, ScheduleDefinition,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +79,62 @@ def assets_of(job: JobDefinition) -> JobAssets:
     return _given(look)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Says what a schedule asked for at a tick.
+
+    Attributes:
+        requests: The runs that it asked for.
+        skipped: Why it asked for none; empty where it asked for some.
+    """
+
+    requests: tuple[RunRequest, ...]
+    skipped: str
+
+
+def schedules_of(defs: Definitions) -> Mapping[str, ScheduleDefinition]:
+    """Gives the schedules by name, put together (`RepositoryDefinition.schedule_defs`)."""
+    return _given(lambda: {each.name: each for each in defs.get_repository_def().schedule_defs})
+
+
+def ticks_until(schedule: ScheduleDefinition, now: datetime) -> Iterator[datetime]:
+    """Gives when a schedule fired, the latest first, as Dagster's daemon reckons it.
+
+    Uses `schedule_execution_time_iterator`: it knows several cron lines and the days on which
+    clocks are changed.
+    """
+    return schedule_execution_time_iterator(
+        now.timestamp(), schedule.cron_schedule, schedule.execution_timezone, ascending=False
+    )
+
+
+def evaluate(
+    schedule: ScheduleDefinition, defs: Definitions, tick: datetime, instance: DagsterInstance
+) -> Evaluation:
+    """Asks a schedule what to run at a tick, with its resources, as Dagster's daemon asks.
+
+    Uses `ScheduleDefinition.evaluate_tick`: calling a schedule is public, but gives neither what
+    `job=` and `run_config_fn=` say nor the configuration of a day.
+    """
+
+    def ask() -> Evaluation:
+        repository = defs.get_repository_def()
+        resources = repository.get_top_level_resources()
+        needed = get_transitive_required_resource_keys(schedule.required_resource_keys, resources)
+        with build_schedule_context(
+            instance=instance,
+            scheduled_execution_time=tick,
+            resources={key: each for key, each in resources.items() if key in needed},
+            repository_def=repository,
+        ) as context:
+            found = schedule.evaluate_tick(context)
+        return Evaluation(
+            requests=tuple(found.run_requests or ()), skipped=found.skip_message or ""
+        )
+
+    return _given(ask)
+
+
 def report_canceling(instance: DagsterInstance, run: DagsterRun) -> None:
     """Records that a run is told to stop; Dagster then records it as canceled, not as failed."""
     _given(lambda: instance.report_run_canceling(run))
@@ -96,7 +165,7 @@ def _given[T](use: Callable[[], T]) -> T:
     try:
         return use()
     except AttributeError as error:
-        if not isinstance(error.obj, DagsterInstance | Definitions | JobDefinition):
+        if not isinstance(error.obj, _KINDS):
             raise
         raise RunRefusedError(
             f"This Dagster has no {type(error.obj).__name__}.{error.name} any more.",

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,14 @@ class Attempt:
         number: Which attempt at it, from 0.
         run_id: The id of its run in Dagster, the same for the same attempt.
         tags: What its run is tagged with.
+        run_config: What its job is configured with, rather than as it configures itself.
     """
 
     run: PlannedRun
     number: int
     run_id: str
     tags: Mapping[str, str]
+    run_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,3 +31,8 @@ def load_workspace(start: Path) -> Definitions:
         finding = error.finding
         told = [f"The workspace does not load: {finding.problem}", *error.trace.splitlines()]
         raise RunRefusedError("\n".join(told), finding.remedy, exit_code=Exit.WORKSPACE) from error
+
+
+def location_of(start: Path) -> str:
+    """Gives the name of the code location of a workspace that loads."""
+    return find_definitions(start).location

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import batched
+from typing import Any
 
 from dagster import (
     DagsterError,
@@ -60,7 +61,7 @@ def read_request(defs: Definitions, settings: RunSettings) -> Request:
     Raises:
         RunRefusedError: There is no such job or day, or the job cannot be run by days.
     """
-    names = sorted(_names(defs))
+    names = sorted(read_definitions(lambda: job_names(defs)))
     if settings.job not in names:
         known = ", ".join(name for name in names if not name.startswith("__"))
         raise RunRefusedError(
@@ -118,9 +119,14 @@ def describe_plan(request: Request, runs: Sequence[PlannedRun], parallel_runs: i
     )
 
 
-def _names(defs: Definitions) -> Sequence[str]:
+def read_definitions[T](read: Callable[[], T]) -> T:
+    """Reads something of definitions that Dagster puts together only now.
+
+    Raises:
+        RunRefusedError: Dagster refuses them.
+    """
     try:
-        return job_names(defs)
+        return read()
     except DagsterError as error:
         reason = " ".join(str(error.__cause__ or error).split())
         raise RunRefusedError(
@@ -128,6 +134,13 @@ def _names(defs: Definitions) -> Sequence[str]:
             "`python -m segmentstream.runtime inspect` names each place.",
             exit_code=Exit.WORKSPACE,
         ) from error
+
+
+def own_config(job: JobDefinition, partition_key: str | None) -> Mapping[str, Any]:
+    """Gives what a job configures itself, for a day where it has one."""
+    if job.partitioned_config is not None and partition_key is not None:
+        return job.partitioned_config.get_run_config_for_partition_key(partition_key)
+    return job.run_config or {}
 
 
 def _resolved(defs: Definitions, name: str) -> JobDefinition:

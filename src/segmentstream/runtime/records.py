@@ -67,7 +67,7 @@ def read_record(instance: DagsterInstance, request: Request, settings: RunSettin
 def attempt_at(settings: RunSettings, run: PlannedRun, number: int) -> Attempt:
     """Gives an attempt at a run, with all that tells it from others."""
     run_id, tags = run_id_of(settings, run, number), tags_of(settings, run)
-    return Attempt(run=run, number=number, run_id=run_id, tags=tags)
+    return Attempt(run=run, number=number, run_id=run_id, tags=tags, run_config=settings.run_config)
 
 
 def run_id_of(settings: RunSettings, run: PlannedRun, attempt: int) -> str:
@@ -83,6 +83,7 @@ def run_id_of(settings: RunSettings, run: PlannedRun, attempt: int) -> str:
 def tags_of(settings: RunSettings, run: PlannedRun) -> dict[str, str]:
     """Gives the tags of a run."""
     tags = {
+        **settings.tags,
         REQUEST_TAG: str(settings.run_id),
         RANGE_TAG: range_of(settings),
         DAYS_TAG: run.label,

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
@@ -23,10 +24,17 @@ from segmentstream.runtime.cloud_run.working import work
 from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.instance import migrate, open_instance
 from segmentstream.runtime.launching import Launcher
-from segmentstream.runtime.loading import load_workspace
+from segmentstream.runtime.loading import load_workspace, location_of
 from segmentstream.runtime.plans import Request, read_request
 from segmentstream.runtime.records import read_record
-from segmentstream.runtime.settings import InstanceSettings, Mode, RunSettings, mode_of
+from segmentstream.runtime.schedules import Asked, ask, latest_tick, run_each
+from segmentstream.runtime.settings import (
+    InstanceSettings,
+    Mode,
+    RunSettings,
+    ScheduleSettings,
+    mode_of,
+)
 from segmentstream.runtime.stopping import Stop
 from segmentstream.runtime.telling import start_telling, tell, tell_fault, write_summary
 from segmentstream.runtime.webserver import become_webserver
@@ -47,8 +55,7 @@ def main(environ: MutableMapping[str, str]) -> int:
     try:
         return int(_do(environ, stop))
     except RunRefusedError as error:
-        tell(str(error), level=40, exit_code=int(error.exit))
-        return int(error.exit)
+        return int(_tell_refusal(error))
     except SegmentStreamError as error:
         tell(f"Postgres cannot be used: {error}", level=40, exit_code=int(Exit.INSTANCE))
         return int(Exit.INSTANCE)
@@ -75,6 +82,9 @@ def _do(environ: MutableMapping[str, str], stop: Stop) -> Exit:
         return Exit.SUCCEEDED
     if mode is Mode.WEBSERVER:
         become_webserver(instance_settings, environ)
+    schedule = ScheduleSettings.from_environ(environ) if mode is Mode.EXECUTE else None
+    if schedule is not None:
+        return _follow(schedule, instance_settings, environ, stop)
     settings = RunSettings.from_environ(environ)
     own = WorkSettings.from_environ(environ) if mode is Mode.WORK else None
     place = CloudRunSettings.from_environ(environ) if mode is Mode.EXECUTE else None
@@ -84,7 +94,43 @@ def _do(environ: MutableMapping[str, str], stop: Stop) -> Exit:
             processes = ProcessLauncher(request.job, environ)
             return work(instance, processes, own.attempt(request, settings), stop)
         launcher = _launcher(place, instance, request, settings, environ=environ, stop=stop)
-        return _run(instance, address, request, settings, launcher=launcher, stop=stop)
+        exit_code, summary = _run(
+            instance, address, request, settings, launcher=launcher, stop=stop
+        )
+    if summary is not None:
+        write_summary(summary)
+    return exit_code
+
+
+def _follow(
+    settings: ScheduleSettings,
+    instance_settings: InstanceSettings,
+    environ: MutableMapping[str, str],
+    stop: Stop,
+) -> Exit:
+    now = datetime.now(UTC)
+    place = CloudRunSettings.from_environ(environ)
+    defs = load_workspace(Path.cwd())
+    tick = latest_tick(defs, settings.schedule, now)
+    with open_instance(instance_settings, environ) as (instance, address):
+        asked, skipped = ask(tick, defs, instance, settings, location=location_of(Path.cwd()))
+
+        def run(each: Asked) -> tuple[Exit, dict[str, object] | None]:
+            request, of_run = each.request, each.settings
+            launcher = _launcher(place, instance, request, of_run, environ=environ, stop=stop)
+            try:
+                return _run(instance, address, request, of_run, launcher=launcher, stop=stop)
+            except RunRefusedError as error:
+                return _tell_refusal(error), None
+
+        exit_code, summary = run_each(tick, asked, skipped, run)
+    write_summary(summary)
+    return exit_code
+
+
+def _tell_refusal(error: RunRefusedError) -> Exit:
+    tell(str(error), level=40, exit_code=int(error.exit))
+    return error.exit
 
 
 def _launcher(
@@ -117,14 +163,14 @@ def _run(
     *,
     launcher: Launcher,
     stop: Stop,
-) -> Exit:
+) -> tuple[Exit, dict[str, object] | None]:
     def is_unfinished() -> bool:
         return bool(read_record(instance, request, settings).unfinished)
 
     is_unfinished()  # refuses an id of something else, before it waits
     claim = Claim(address, f"segmentstream: run {settings.run_id}")
     if not _take(claim, is_unfinished, stop):
-        return Exit.STOPPED
+        return Exit.STOPPED, None
     try:
         backfill = Backfill(
             instance=instance,
@@ -134,11 +180,9 @@ def _run(
             launcher=launcher,
             stop=stop,
         )
-        exit_code, summary = backfill.run()
+        return backfill.run()
     finally:
         claim.release()
-    write_summary(summary)
-    return exit_code
 
 
 def _take(claim: Claim, is_unfinished: Callable[[], bool], stop: Stop) -> bool:

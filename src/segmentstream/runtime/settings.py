@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.engine import URL, make_url
@@ -17,6 +18,7 @@ from segmentstream.runtime.exits import Exit, RunRefusedError
 
 MODE_VARIABLE = "SEGMENTSTREAM_DAGSTER_MODE"
 JOB_VARIABLE = "SEGMENTSTREAM_DAGSTER_JOB"
+SCHEDULE_VARIABLE = "SEGMENTSTREAM_DAGSTER_SCHEDULE"
 RUN_ID_VARIABLE = "SEGMENTSTREAM_RUN_ID"
 DEPLOYMENT_VARIABLE = "SEGMENTSTREAM_DEPLOYMENT_ID"
 FIRST_DAY_VARIABLE = "SEGMENTSTREAM_PARTITION_START_DATE"
@@ -69,6 +71,8 @@ class RunSettings:
         first_day: The first day to run; None for a job without days.
         last_day: The last day to run, inclusive.
         parallel_runs: How many runs there may be at a time.
+        run_config: What the job is configured with, rather than as it configures itself.
+        tags: Further tags of the runs.
     """
 
     job: str
@@ -77,6 +81,8 @@ class RunSettings:
     first_day: date | None = None
     last_day: date | None = None
     parallel_runs: int = _PARALLEL_RUNS
+    run_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> RunSettings:
@@ -93,11 +99,53 @@ class RunSettings:
                 "Set both, inclusive, or none for a job without days.",
             )
         return cls(
-            job=_needed(environ, JOB_VARIABLE, "Name a job of the workspace."),
+            job=_needed(
+                environ, JOB_VARIABLE, f"Name a job of the workspace, or set {SCHEDULE_VARIABLE}."
+            ),
             run_id=_run_id(environ),
             deployment_id=_deployment(environ),
             first_day=first,
             last_day=last,
+            parallel_runs=_parallel_runs(environ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSettings:
+    """Says which schedule to follow.
+
+    Attributes:
+        schedule: The name of a schedule of the workspace.
+        run_id: Who asked; None for an id that is made of the schedule's tick.
+        deployment_id: A tag of the runs.
+        parallel_runs: How many runs there may be at a time.
+    """
+
+    schedule: str
+    run_id: UUID | None = None
+    deployment_id: str | None = None
+    parallel_runs: int = _PARALLEL_RUNS
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> ScheduleSettings | None:
+        """Reads the settings from variables; gives None where they name no schedule.
+
+        Raises:
+            RunRefusedError: One of them cannot work, or does not go with a schedule; it is named.
+        """
+        schedule = environ.get(SCHEDULE_VARIABLE) or None
+        if schedule is None:
+            return None
+        for variable in (JOB_VARIABLE, FIRST_DAY_VARIABLE, LAST_DAY_VARIABLE):
+            if environ.get(variable):
+                raise _refused(
+                    f"{SCHEDULE_VARIABLE} and {variable} are both set.",
+                    "Name a schedule, which says what to run; or a job, with its days.",
+                )
+        return cls(
+            schedule=schedule,
+            run_id=_run_id(environ) if environ.get(RUN_ID_VARIABLE) else None,
+            deployment_id=_deployment(environ),
             parallel_runs=_parallel_runs(environ),
         )
 

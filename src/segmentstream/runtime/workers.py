@@ -31,6 +31,7 @@ from segmentstream.runtime.dagster_internals import resolved_job
 from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.launching import Attempt, Outcome, PlannedRun, RunHandle
 from segmentstream.runtime.outcomes import outcome_of_error, outcome_of_events
+from segmentstream.runtime.plans import own_config
 from segmentstream.runtime.records import EXECUTION_TAG
 from segmentstream.runtime.telling import (
     has_loggers,
@@ -204,7 +205,7 @@ def _outcome(job: JobDefinition, attempt: Attempt) -> Outcome:
     partition_key = days[0] if len(days) == 1 else None
     if len(days) > 1:
         own |= {_RANGE_START: days[0], _RANGE_END: days[-1]}
-    config = _config(job, partition_key)
+    config = _config(job, attempt, partition_key)
     with DagsterInstance.get() as instance:
         result = with_own_logger(job).execute_in_process(
             run_config=config,
@@ -217,11 +218,10 @@ def _outcome(job: JobDefinition, attempt: Attempt) -> Outcome:
     return outcome_of_events(result.all_events, is_success=result.success)
 
 
-def _config(job: JobDefinition, partition_key: str | None) -> Mapping[str, Any] | None:
-    """Gives what the job configures itself, and our logger; None where that is all its own."""
+def _config(
+    job: JobDefinition, attempt: Attempt, partition_key: str | None
+) -> Mapping[str, Any] | None:
+    """Gives what the run is configured with, and our logger; None where that is all the job's."""
     if has_loggers(job):
-        return None
-    own: Mapping[str, Any] = job.run_config or {}
-    if job.partitioned_config is not None and partition_key is not None:
-        own = job.partitioned_config.get_run_config_for_partition_key(partition_key)
-    return logging_config(own)
+        return attempt.run_config or None
+    return logging_config(attempt.run_config or own_config(job, partition_key))

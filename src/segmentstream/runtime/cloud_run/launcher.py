@@ -101,6 +101,12 @@ class CloudRunLauncher:
 
     def prepare(self, runs: Sequence[PlannedRun]) -> str:  # noqa: ARG002 - as `Launcher.prepare`
         """As `Launcher.prepare`: looks at the job, and tells how long a run may take."""
+        if self._settings.run_config:
+            raise RunRefusedError(
+                "The schedule configures its run, and an execution of Cloud Run is not told how.",
+                "Configure the job itself, or let runs be processes of this machine.",
+                exit_code=Exit.CONFIGURATION,
+            )
         shape = self._answer(self._api.job)
         check_job(self._place.job, shape, self._environ)
         return f" Each in {self._place.job}, in {shape.timeout_seconds} s at most."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segmentstream.runtime.exits import Exit, RunRefusedError
 from segmentstream.runtime.launching import Attempt
@@ -17,6 +18,7 @@ from segmentstream.runtime.settings import (
     LAST_DAY_VARIABLE,
     MODE_VARIABLE,
     RUN_ID_VARIABLE,
+    SCHEDULE_VARIABLE,
     Mode,
     RunSettings,
 )
@@ -26,6 +28,7 @@ CLOUD_RUN_JOB_VARIABLE = "SEGMENTSTREAM_CLOUD_RUN_JOB"
 ENDPOINT_VARIABLE = "SEGMENTSTREAM_CLOUD_RUN_ENDPOINT"
 DAYS_VARIABLE = "SEGMENTSTREAM_DAGSTER_WORK_DAYS"
 ATTEMPT_VARIABLE = "SEGMENTSTREAM_DAGSTER_WORK_ATTEMPT"
+TAGS_VARIABLE = "SEGMENTSTREAM_DAGSTER_WORK_TAGS"
 _EXECUTION_VARIABLE = "CLOUD_RUN_EXECUTION"  # which Cloud Run sets itself
 
 _PROCESS, _CLOUD_RUN = "process", "cloud-run"
@@ -71,11 +74,13 @@ class WorkSettings:
         label: Its days in short.
         number: Which attempt it is.
         execution: The full name of this execution.
+        tags: Further tags of the run.
     """
 
     label: str
     number: int
     execution: str
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkSettings:
@@ -92,7 +97,12 @@ class WorkSettings:
                 f"{MODE_VARIABLE}={Mode.WORK} is for executions that the runtime starts itself.",
             )
         job = _job_name(environ)
-        return cls(label=label, number=int(number), execution=f"{job}/executions/{execution}")
+        return cls(
+            label=label,
+            number=int(number),
+            execution=f"{job}/executions/{execution}",
+            tags=_tags(environ),
+        )
 
     def attempt(self, request: Request, settings: RunSettings) -> Attempt:
         """Gives what is to be run, tagged with who runs it.
@@ -104,7 +114,7 @@ class WorkSettings:
         if run.label != self.label:
             raise _refused(f"{DAYS_VARIABLE} is {self.label[:_SHOWN]!r}.", "Leave it to us.")
         planned = attempt_at(settings, run, self.number)
-        tags = {**planned.tags, EXECUTION_TAG: self.execution}
+        tags = {**self.tags, **planned.tags, EXECUTION_TAG: self.execution}
         return Attempt(run=run, number=self.number, run_id=planned.run_id, tags=tags)
 
 
@@ -118,6 +128,7 @@ def variables_of(
         CLOUD_RUN_JOB_VARIABLE: place.job,
         DAYS_VARIABLE: attempt.run.label,
         ATTEMPT_VARIABLE: str(attempt.number),
+        TAGS_VARIABLE: json.dumps(dict(settings.tags)),
     }
 
 
@@ -136,11 +147,22 @@ def attempt_told(
 def _request_variables(settings: RunSettings) -> dict[str, str]:
     return {
         JOB_VARIABLE: settings.job,
+        SCHEDULE_VARIABLE: "",
         RUN_ID_VARIABLE: str(settings.run_id),
         FIRST_DAY_VARIABLE: str(settings.first_day or ""),
         LAST_DAY_VARIABLE: str(settings.last_day or ""),
         DEPLOYMENT_VARIABLE: settings.deployment_id or "",
     }
+
+
+def _tags(environ: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        told = json.loads(environ.get(TAGS_VARIABLE) or "{}")
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise _refused(f"{TAGS_VARIABLE} holds no tags.", "Leave it to us.")
+    return {str(key): str(value) for key, value in told.items()}
 
 
 def _job_name(environ: Mapping[str, str]) -> str:
