@@ -97,7 +97,7 @@ class Started:
                 codes.append(code)
             return bool(codes)
 
-        eventually(is_over)
+        eventually(is_over, 3 * PATIENCE)
         return codes[0]
 
     def end(self) -> Ended:

@@ -15,7 +15,7 @@ import psycopg2
 import pytest
 
 from postgres import OwnPostgres
-from runtime.shops import Shop, eventually
+from runtime.shops import PATIENCE, Shop, eventually
 from segmentstream.runtime.exits import Exit
 
 pytestmark = pytest.mark.slow
@@ -36,9 +36,9 @@ def test_sixty_days_survive_a_killed_run_and_a_restart_of_postgres(shop: Shop) -
         pytest.skip("needs a server that a test may stop: unset SEGMENTSTREAM_TEST_POSTGRES_URL")
     with most_connections(shop) as most:
         started = shop.start("ends_never", "05-01", "06-29")
-        eventually(lambda: started.told().count("succeeded") >= 12)
+        eventually(lambda: started.told().count("succeeded") >= 12, 4 * PATIENCE)
         shop.gate.touch()
-        waiting = eventually(lambda: waiting_runs(shop))
+        waiting = eventually(lambda: waiting_runs(shop), 2 * PATIENCE)
         os.kill(waiting[0], signal.SIGKILL)
         eventually(lambda: "died" in started.told())
         shop.postgres.stop()

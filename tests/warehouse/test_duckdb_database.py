@@ -20,6 +20,7 @@ from segmentstream._core.errors import (
     WarehouseReadError,
 )
 from segmentstream._warehouse.engine import WarehouseEngine
+from segmentstream._warehouse.engines.duckdb import database as database_module
 from segmentstream._warehouse.engines.duckdb import errors
 from segmentstream._warehouse.engines.duckdb.database import find_database
 from segmentstream._warehouse.tables import TableRef
@@ -152,6 +153,29 @@ def test_a_file_that_is_no_database_is_refused(catalog: Path, engine: WarehouseE
         with pytest.raises(WarehouseConnectionError, match=f"{catalog}.*not a valid DuckDB"):
             call()
     assert catalog.read_text() == "not a database" * 1000
+
+
+def test_a_file_that_another_process_is_making_is_waited_for(
+    catalog: Path, tmp_path: Path, engine: WarehouseEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB locks a new file after it has made it: who finds it empty looks again."""
+    made = tmp_path / "made.duckdb"
+    with duckdb.connect(made) as connection:
+        connection.execute("CREATE TABLE numbers AS SELECT 1 AS n")
+    catalog.touch()
+    monkeypatch.setattr(time, "sleep", lambda _: made.replace(catalog))
+    numbers = TableRef(catalog="", namespace="main", name="numbers")
+    assert engine.read(numbers).count().execute() == 1
+
+
+def test_a_file_that_stays_empty_is_refused(
+    catalog: Path, engine: WarehouseEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for ever for a file that its maker has left empty."""
+    monkeypatch.setattr(database_module, "_SECONDS_TO_BE_MADE", 0.05)
+    catalog.touch()
+    with pytest.raises(WarehouseConnectionError, match="not a valid DuckDB"):
+        engine.describe(TABLE)
 
 
 def test_a_folder_in_place_of_the_file_is_refused(catalog: Path, engine: WarehouseEngine) -> None:

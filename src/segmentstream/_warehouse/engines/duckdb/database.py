@@ -22,10 +22,16 @@ import duckdb
 
 from segmentstream._core.errors import WarehouseConfigurationError, WarehouseConnectionError
 from segmentstream._core.names import CATALOG_VARIABLE
-from segmentstream._warehouse.engines.duckdb.errors import holder_of, is_held_elsewhere
+from segmentstream._warehouse.engines.duckdb.errors import (
+    holder_of,
+    is_held_elsewhere,
+    is_no_database,
+)
 
 _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.5
+_SECONDS_TO_BE_MADE = 10.0
+_MAGIC = slice(8, 12), b"DUCK"  # after a checksum
 _IN_MEMORY = ":memory:"
 
 _log = logging.getLogger(__name__)
@@ -198,6 +204,7 @@ class _FileDatabase(Database):
         if self._sessions_are_writing:
             self._create_folder()
         pause_seconds = _FIRST_PAUSE_SECONDS
+        made_until = min(deadline, time.monotonic() + _SECONDS_TO_BE_MADE)
         while True:
             try:
                 with self._opening_or_closing:
@@ -205,7 +212,8 @@ class _FileDatabase(Database):
                         duckdb.connect(self._path, read_only=not self._sessions_are_writing)
                     )
             except duckdb.Error as error:
-                if not is_held_elsewhere(error):
+                is_being_made = is_no_database(error) and self._may_be_being_made(made_until)
+                if not is_held_elsewhere(error) and not is_being_made:
                     raise WarehouseConnectionError(
                         f"The DuckDB file {self._path} cannot be opened: {error}",
                         f"Check {CATALOG_VARIABLE}, the permissions of the file and its folder, "
@@ -215,6 +223,19 @@ class _FileDatabase(Database):
                     raise self._held_too_long(holder_of(error)) from error
             time.sleep(pause_seconds * random.uniform(0.5, 1.5))  # noqa: S311 - spreads waiters
             pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _may_be_being_made(self, until: float) -> bool:
+        """Says whether another process may have made the file just now, and not yet written to it.
+
+        DuckDB locks a new file only after it has made it, so others can find it empty.
+        """
+        place, magic = _MAGIC
+        try:
+            with self._path.open("rb") as file:
+                begin = file.read(place.stop)
+        except OSError:
+            return False
+        return time.monotonic() < until and (not begin or begin[place] == magic)
 
     def _create_folder(self) -> None:
         try:

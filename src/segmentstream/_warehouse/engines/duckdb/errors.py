@@ -121,6 +121,11 @@ def is_held_elsewhere(error: duckdb.Error) -> bool:
     return any(text in str(error) for text in _HELD)
 
 
+def is_no_database(error: duckdb.Error) -> bool:
+    """Says whether a connection failed because the file does not begin as those of DuckDB do."""
+    return "not a valid DuckDB database file" in str(error)
+
+
 def holder_of(error: duckdb.Error) -> str:
     """Names who holds the file that a connection could not open, for a message."""
     if found := _HELD_BY.search(str(error)):
