@@ -134,7 +134,7 @@ class Shop:
         return {name: value for name, value in told.items() if value is not None}
 
     def start(
-        self, job: str, first: str | None = None, last: str | None = None, *,
+        self, job: str | None, first: str | None = None, last: str | None = None, *,
         cwd: Path = SHOP, constants: Mapping[str, float] | None = None,
         by_hand: Sequence[str] = (), **variables: str | None,
     ) -> Started:  # fmt: skip
@@ -148,7 +148,7 @@ class Shop:
             "SEGMENTSTREAM_PARTITION_START_DATE": first and f"2024-{first}",
             "SEGMENTSTREAM_PARTITION_END_DATE": last and f"2024-{last}",
         }
-        environ = self.environ(SEGMENTSTREAM_DAGSTER_JOB=job, **days | variables)
+        environ = self.environ(**{"SEGMENTSTREAM_DAGSTER_JOB": job} | days | variables)
         process = self.host.ask(
             {
                 "cwd": str(cwd),
@@ -161,6 +161,14 @@ class Shop:
         )
         (folder / "stderr").touch()
         return Started(self.host, process, folder)
+
+    def follow(self, schedule: str, **variables: str | None) -> Started:
+        """Starts a runtime for a schedule, without a run id."""
+        told: dict[str, str | None] = {
+            "SEGMENTSTREAM_DAGSTER_SCHEDULE": schedule,
+            "SEGMENTSTREAM_RUN_ID": None,
+        }
+        return self.start(None, **told | variables)
 
     def run(
         self, job: str, first: str | None = None, last: str | None = None, **more: Any

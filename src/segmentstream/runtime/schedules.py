@@ -45,12 +45,12 @@ class Tick:
     Attributes:
         schedule: The schedule.
         time: When it was.
-        before: When the one before it was; None where there was none.
+        before: When the one before it was.
     """
 
     schedule: ScheduleDefinition
     time: datetime
-    before: datetime | None
+    before: datetime
 
     @property
     def label(self) -> str:
@@ -70,7 +70,7 @@ def latest_tick(defs: Definitions, name: str, now: datetime) -> Tick:
     """Finds a schedule, and its latest time at or before now.
 
     Raises:
-        RunRefusedError: There is no such schedule, or no such time.
+        RunRefusedError: There is no such schedule.
     """
     schedules = read_definitions(lambda: schedules_of(defs))
     if name not in schedules:
@@ -79,18 +79,9 @@ def latest_tick(defs: Definitions, name: str, now: datetime) -> Tick:
             f"It has: {', '.join(sorted(schedules)) or 'none'}.",
             exit_code=Exit.JOB,
         )
-    schedule = schedules[name]
-    try:
-        times = list(islice(ticks_until(schedule, now), 2))
-    except ValueError:  # of the cron library, for the 30th of February and the like
-        times = []
-    if not times:
-        raise RunRefusedError(
-            f"The schedule {name} was never due: its cron is {schedule.cron_schedule!r}.",
-            "Give it a time that there is.",
-            exit_code=Exit.JOB,
-        )
-    return Tick(schedule=schedule, time=times[0], before=times[1] if len(times) > 1 else None)
+    # Dagster refuses a cron without times, so there always were some.
+    time, before = islice(ticks_until(schedules[name], now), 2)
+    return Tick(schedule=schedules[name], time=time, before=before)
 
 
 def ask(
@@ -229,7 +220,7 @@ def _is_over(tick: Tick, asked: Asked, request: RunRequest) -> bool:
         for each in assets_of(asked.request.job).partitions
         if isinstance(each, DailyPartitionsDefinition) and each.end is not None
     ]
-    return tick.before is not None and any(end <= tick.before for end in ends)
+    return any(end <= tick.before for end in ends)
 
 
 def _words(error: Exception) -> str:

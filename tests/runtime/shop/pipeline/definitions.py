@@ -168,9 +168,37 @@ def every_minute() -> dg.RunRequest:
     return dg.RunRequest()
 
 
+# These are due once a year, so that a test never sees two ticks.
+@dg.schedule(job_name="lookup", cron_schedule="0 0 1 1 *")
+def each_year(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    print("the schedule prints")
+    return dg.RunRequest(tags={"year": str(context.scheduled_execution_time.year)})
+
+
+@dg.schedule(job_name="one_by_one", cron_schedule="0 0 1 1 *")
+def two_days() -> list[dg.RunRequest]:
+    return [
+        dg.RunRequest(run_key=day, partition_key=day, tags={"day": day})
+        for day in ("2024-05-03", "2024-05-04")
+    ]
+
+
+@dg.schedule(job_name="lookup", cron_schedule="0 0 1 1 *")
+def configured() -> dg.RunRequest:
+    return dg.RunRequest(run_config={"execution": {"config": {"in_process": {}}}})
+
+
+@dg.schedule(job_name="lookup", cron_schedule="0 0 1 1 *")
+def failing() -> dg.RunRequest:
+    raise ValueError("no such source")
+
+
+one_by_one_schedule = dg.build_schedule_from_partitioned_job(_JOBS[0])
+
+
 defs = dg.Definitions(
     assets=[*_ASSETS, *_STEPS],
     jobs=[*_JOBS, *_SEVERAL, *_REFUSED],
-    schedules=[every_minute],
+    schedules=[every_minute, each_year, two_days, configured, failing, one_by_one_schedule],
     resources=warehouse_resources(),
 )
