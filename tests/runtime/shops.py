@@ -164,7 +164,7 @@ class Shop:
 
     def follow(self, schedule: str, **variables: str | None) -> Started:
         """Starts a runtime for a schedule, without a run id."""
-        told: dict[str, str | None] = {
+        told: dict[str, Any] = {
             "SEGMENTSTREAM_DAGSTER_SCHEDULE": schedule,
             "SEGMENTSTREAM_RUN_ID": None,
         }

@@ -8,7 +8,14 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, Definitions, JobDefinition
+from dagster import (
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    Definitions,
+    JobDefinition,
+    ResourceParam,
+)
 
 import segmentstream.dagster as dg
 from segmentstream.runtime.dagster_internals import (
@@ -88,7 +95,7 @@ def test_a_schedule_is_asked_at_its_latest_tick(instance: DagsterInstance) -> No
     made = dg.build_schedule_from_partitioned_job(job, name="by_day", hour_of_day=6)
 
     @dg.schedule(job=job, cron_schedule=["0 1 * * *", "0 5 * * *"])
-    def skipping(source: dg.ResourceParam[str]) -> dg.SkipReason:
+    def skipping(source: ResourceParam[str]) -> dg.SkipReason:
         return dg.SkipReason(f"nothing in {source}")
 
     defs = Definitions([sales], schedules=[made, skipping], resources={"source": "there"})

@@ -21,6 +21,7 @@ from dagster import (
     RunRequest,
     ScheduleDefinition,
 )
+from sqlalchemy.exc import DBAPIError
 
 from segmentstream.runtime.dagster_internals import (
     assets_of,
@@ -101,11 +102,12 @@ def ask(
     try:
         with only_the_result_on_stdout():
             found = evaluate(tick.schedule, defs, tick.time, instance)
-    except RunRefusedError:
-        raise
     except Exception as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, RunRefusedError | DBAPIError):
+            raise cause from None  # not its own; and Postgres's text may hold its address
         raise RunRefusedError(
-            f"The schedule {name} failed for {tick.label}: {_words(error)}",
+            f"The schedule {name} failed for {tick.label}: {_words(cause)}",
             "Correct it; nothing was started.",
             exit_code=Exit.WORKSPACE,
         ) from error
@@ -223,9 +225,8 @@ def _is_over(tick: Tick, asked: Asked, request: RunRequest) -> bool:
     return any(end <= tick.before for end in ends)
 
 
-def _words(error: Exception) -> str:
+def _words(cause: BaseException) -> str:
     """Says what a schedule raised, and where in the workspace."""
-    cause = error.__cause__ or error
     places = [
         place
         for frame in traceback.extract_tb(cause.__traceback__)
