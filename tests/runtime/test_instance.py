@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from dagster import DagsterInstance
 from sqlalchemy.engine import make_url
 
 from runtime.shops import Shop
@@ -69,6 +70,7 @@ def test_a_password_of_any_characters_reaches_dagster_and_no_file(
         ({"DAGSTER_POSTGRES_URL": f"nothing {SECRET}"}, "no address"),
         ({"DAGSTER_POSTGRES_URL": "postgresql://me@host"}, "names no database"),
         ({"SEGMENTSTREAM_DAGSTER_TICK_RETENTION_DAYS": "-1"}, "RETENTION"),
+        ({"SEGMENTSTREAM_DAGSTER_POOL_LIMIT": "1001"}, "POOL_LIMIT"),
         ({"DAGSTER_HOME": "relative"}, "no absolute path"),
     ],
 )
@@ -82,6 +84,32 @@ def test_settings_that_cannot_work_are_refused_without_a_secret(
     assert SECRET not in str(refused.value)
     assert "hidden" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "runs", "pool"),
+    [
+        ({}, 4, None),
+        ({"SEGMENTSTREAM_DAGSTER_PARALLEL_RUNS": "7"}, 7, None),
+        ({"SEGMENTSTREAM_DAGSTER_POOL_LIMIT": "2"}, 4, 2),
+    ],
+)
+def test_limits_reach_whoever_shares_the_instance(
+    shop: Shop,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    runs: int,
+    pool: int | None,
+) -> None:
+    """Dagster reads from the file how many runs its daemon starts, and the limit of pools."""
+    environ = {"DAGSTER_POSTGRES_URL": shop.url}
+    configure(settings_of(shop.folder, **environ | variables), environ)
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", environ["DAGSTER_POSTGRES_URL"])
+    with DagsterInstance.from_config(str(shop.folder)) as instance:
+        told = instance.get_concurrency_config()
+    assert told.run_queue_config is not None
+    assert told.run_queue_config.max_concurrent_runs == runs
+    assert told.pool_config.default_pool_limit == pool
 
 
 def test_a_file_that_a_person_wrote_stays(tmp_path: Path) -> None:

@@ -59,11 +59,16 @@ def test_the_same_id_again_reports_what_is_recorded(shop: Shop) -> None:
     assert shop.calls() == called
 
 
-def test_a_pool_limits_assets_across_runs(shop: Shop) -> None:
-    """Of two runs at a time, one waits while the other has the only slot of their pool."""
-    PostgresEventLogStorage(shop.url).set_concurrency_slots("shop", 1)
+@pytest.mark.parametrize("limit", [None, "1"])
+def test_a_pool_limits_assets_across_runs(shop: Shop, limit: str | None) -> None:
+    """Of two runs at a time, one waits while the other has the only slot of their pool.
+
+    The limit is the pool's own, or that of all pools without one.
+    """
+    if limit is None:
+        PostgresEventLogStorage(shop.url).set_concurrency_slots("shop", 1)
     shop.gate.touch()
-    started = shop.start("pooled", "05-01", "05-02")
+    started = shop.start("pooled", "05-01", "05-02", SEGMENTSTREAM_DAGSTER_POOL_LIMIT=limit)
     waiting = "SELECT count(*) FROM pending_steps"
     eventually(lambda: shop.postgres.run(waiting, url=shop.url) == [(2,)])
     eventually(shop.calls)
