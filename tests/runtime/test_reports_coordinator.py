@@ -254,6 +254,7 @@ def test_j7_a_run_by_hand_in_between_changes_nothing(shop: Shop) -> None:
     by_hand = shop.start("one_by_one", by_hand=["one_by_one", "2024-05-09"])
     assert by_hand.code() == 0, by_hand.told()
     gate.unlink()
+    shop.called(16)
     ended = started.end()
     assert ended.code == Exit.SUCCEEDED, ended.told
     once = dict.fromkeys(days(1, 30), 1)

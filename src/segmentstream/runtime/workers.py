@@ -181,8 +181,9 @@ def _execute(
     except KeyboardInterrupt:
         return  # told to stop before or after the run itself
     except Exception as error:
-        logging.getLogger(__name__).exception("The run %s came to no end.", attempt.run_id)
         outcome = outcome_of_error(error)
+        if not outcome.is_interrupted:
+            logging.getLogger(__name__).exception("The run %s came to no end.", attempt.run_id)
     telling.send(outcome)
 
 
