@@ -60,10 +60,11 @@ def start(request: dict[str, Any]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.clear()
         os.environ.update(request["environ"])
-        for name, value in request["constants"].items():
+        for name, value in request.get("constants", {}).items():
             module, _, constant = name.rpartition(".")
             setattr(importlib.import_module(module), constant, value)
-        code = by_hand(*request["by_hand"]) if request["by_hand"] else run_job.main(os.environ)
+        hand = request.get("by_hand")
+        code = by_hand(*hand) if hand else run_job.main(os.environ)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

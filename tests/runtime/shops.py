@@ -144,11 +144,13 @@ class Shop:
         """
         folder = self.folder / f"runtime-{uuid4().hex}"
         folder.mkdir()
-        days = {
-            "SEGMENTSTREAM_PARTITION_START_DATE": first and f"2024-{first}",
-            "SEGMENTSTREAM_PARTITION_END_DATE": last and f"2024-{last}",
-        }
-        environ = self.environ(**{"SEGMENTSTREAM_DAGSTER_JOB": job} | days | variables)
+        days: dict[str, str | None] = {}
+        if first:
+            days["SEGMENTSTREAM_PARTITION_START_DATE"] = f"2024-{first}"
+        if last:
+            days["SEGMENTSTREAM_PARTITION_END_DATE"] = f"2024-{last}"
+        days["SEGMENTSTREAM_DAGSTER_JOB"] = job
+        environ = self.environ(**days | variables)
         process = self.host.ask(
             {
                 "cwd": str(cwd),

@@ -347,14 +347,14 @@ def test_j10_without_postgres_nothing_runs(shop: Shop) -> None:
 
 def test_l_18789_l_21072_a_thousand_days_in_one_run(shop: Shop) -> None:
     """They are one run, whether it fails or succeeds; each day's state is known of both."""
-    thousand = {
-        "SEGMENTSTREAM_PARTITION_START_DATE": "2021-01-01",
-        "SEGMENTSTREAM_PARTITION_END_DATE": "2023-09-27",
-    }
-    failed = shop.run("three_years", **thousand, SHOP_FAILING="2022-02-22")
+    shop.extra["SEGMENTSTREAM_PARTITION_START_DATE"] = "2021-01-01"
+    shop.extra["SEGMENTSTREAM_PARTITION_END_DATE"] = "2023-09-27"
+    failed = shop.run("three_years", SHOP_FAILING="2022-02-22")
     assert failed.code == Exit.FAILED, failed.told
     assert list(failed.states().values()) == ["failed"] * 1000
-    ended = shop.run("three_years", **thousand)
+    started = shop.start("three_years")
+    eventually(lambda: "1,000 rows" in started.told(), seconds=300)
+    ended = started.end()
     assert ended.code == Exit.SUCCEEDED, ended.told
     assert list(ended.states().values()) == ["succeeded"] * 1000
     assert shop.rows("three_years") == shop.materialized() == dict.fromkeys(ended.states(), 1)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -160,6 +160,18 @@ def test_the_id_is_made_of_location_schedule_tick_and_number(instance: DagsterIn
     assert ids(now).isdisjoint(ids(next_tick) | ids(now, "other"))
 
 
+def test_deployments_on_one_instance_have_ids_of_their_own(instance: DagsterInstance) -> None:
+    """Workspaces whose locations, schedules and jobs are called alike do not skip each other."""
+    defs = asking(dg.RunRequest())
+    tick = latest_tick(defs, "hourly", at("2024-05-02T06:10"))
+    ids = set[UUID]()
+    for deployment in ("shop:1", "stock:1", None):
+        settings = ScheduleSettings(schedule="hourly", deployment_id=deployment)
+        (one,), _ = ask(tick, defs, instance, settings, location="pipeline.definitions")
+        ids.add(one.settings.run_id)
+    assert len(ids) == 3
+
+
 def test_a_given_id_is_used_as_it_is(instance: DagsterInstance) -> None:
     """A run id of the caller's goes before that of the tick."""
     given = uuid4()
@@ -173,11 +185,14 @@ def test_a_given_id_is_used_as_it_is(instance: DagsterInstance) -> None:
 def test_tags_and_configuration_of_a_request_are_kept(instance: DagsterInstance) -> None:
     """What a request says beside its job and day goes to the run; the tick is a tag too."""
     config: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
-    defs = asking(dg.RunRequest(tags={"team": "a"}, run_config=config))
+    defs = asking(dg.RunRequest(run_key="one", tags={"team": "a"}, run_config=config))
     (one,), _ = asked(defs, "hourly", at("2024-05-02T06:10"), instance)
     assert one.settings.tags == {
         "team": "a",
+        # By these three, the last with a run key, a daemon finds that a tick's run is there.
         "dagster/schedule_name": "hourly",
+        ".dagster/scheduled_execution_time": "2024-05-02T06:00:00+00:00",
+        "dagster/run_key": "one",
         "segmentstream/tick": "2024-05-02T06:00:00+00:00",
     }
     assert one.settings.run_config == config

@@ -111,7 +111,9 @@ def ask(
             "Correct it; nothing was started.",
             exit_code=Exit.WORKSPACE,
         ) from error
-    base = settings.run_id or uuid5(NAMESPACE_URL, f"{location}\n{name}\n{tick.label}")
+    # Workspaces that share an instance may share all but the deployment.
+    place = f"{settings.deployment_id or ''}\n{location}"
+    base = settings.run_id or uuid5(NAMESPACE_URL, f"{place}\n{name}\n{tick.label}")
     asked = [
         _asked(tick, defs, settings, request, base if index == 0 else uuid5(base, str(index)))
         for index, request in enumerate(found.requests)
@@ -166,12 +168,21 @@ def _asked(
         first_day=day,
         last_day=day,
         parallel_runs=settings.parallel_runs,
-        tags={**request.tags, TICK_TAG: tick.label},
+        tags={**request.tags, **_tags_of_daemon(tick, request), TICK_TAG: tick.label},
     )
     read = read_request(defs, plain)
     if not request.run_config or request.run_config == own_config(read.job, request.partition_key):
         return Asked(settings=plain, request=read)
     return Asked(settings=replace(plain, run_config=request.run_config), request=read)
+
+
+def _tags_of_daemon(tick: Tick, request: RunRequest) -> dict[str, str]:
+    """Gives the tags by which Dagster's daemon finds that a tick's run is there already."""
+    tags = {
+        "dagster/schedule_name": tick.schedule.name,
+        ".dagster/scheduled_execution_time": tick.label,
+    }
+    return tags if request.run_key is None else tags | {"dagster/run_key": request.run_key}
 
 
 def _refuse_special(tick: Tick, request: RunRequest) -> None:
