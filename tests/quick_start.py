@@ -47,6 +47,7 @@ _DISTRIBUTIONS = (
     "google-cloud-bigquery",
     "ibis-framework",
     "pydantic",
+    "pyyaml",
     "sqlalchemy",
     "sqlglot",
 )

@@ -291,10 +291,14 @@ def _is_ignored(path: Path, ignored: Sequence[str]) -> bool:
 def _moved(command: str, root: Path) -> str:
     python = "import sysconfig; print(sysconfig.get_path('purelib'))"
     ours = f'$({root}/pipeline/bin/python -c "{python}")/segmentstream'
-    return re.sub(r"(?<![\w.-])/(?=(?:requirements|pipeline|workspace|tmp)\b)", f"{root}/", (
-        command.replace("/pipeline/bin/pip install --no-cache-dir --no-compile",
-                        f"{_find_uv()} pip install --quiet --python /pipeline/bin/python")
-    )).replace(f"{root}/pipeline/lib", ours)  # fmt: skip
+    moved = re.sub(
+        r"(?<![\w.-])/(?=(?:requirements|pipeline|workspace|tmp)\b)", f"{root}/", command
+    ).replace(f"{root}/pipeline/lib", ours)
+    # Afterwards: where uv is may begin as a folder of the image does.
+    return moved.replace(
+        f"{root}/pipeline/bin/pip install --no-cache-dir --no-compile",
+        f"{_find_uv()} pip install --quiet --python {root}/pipeline/bin/python",
+    )
 
 
 def _shell(command: str, root: Path) -> None:
