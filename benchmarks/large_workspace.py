@@ -114,6 +114,7 @@ def _module(number: int) -> Iterator[str]:
                 declared=declared,
                 name=_name(number, chain, step),
                 parameter="rows: ir.Table" if step else "",
+                # Inspected, never run: an asset without inputs needs no rows.
                 body=_BODY if step else "raise NotImplementedError",
             )
         yield _CHECK.format(key=keys[-1], name=_name(number, chain, _CHAIN - 1))

@@ -30,6 +30,6 @@ def write_atomically(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException:  # an interrupt too: no draft stays behind
         draft.unlink(missing_ok=True)
         raise

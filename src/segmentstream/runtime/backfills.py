@@ -262,7 +262,7 @@ class Backfill:
             except (DBAPIError, DagsterPostgresException):
                 if time.monotonic() > deadline or self._stop.is_asked():
                     raise
-                time.sleep(_TICK_SECONDS)
+                time.sleep(_TICK_SECONDS)  # Postgres tells nobody when it is back
 
     def _left(self, known: Record | _Progress) -> list[str]:
         wanted = self._request.days or ("all",)

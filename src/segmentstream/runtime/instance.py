@@ -212,7 +212,7 @@ def _await_answer(url: URL, seconds: float) -> None:
                     "Correct its address, or see that it runs.",
                     exit_code=Exit.INSTANCE,
                 ) from None
-            time.sleep(0.5)
+            time.sleep(0.5)  # nothing tells when a server has come up
         else:
             return
 
@@ -241,7 +241,7 @@ def _until(is_done: Callable[[], bool], seconds: float) -> None:
                 "Look whether it still works; it ends its transaction when it is ended.",
                 exit_code=Exit.INSTANCE,
             )
-        time.sleep(0.2)
+        time.sleep(0.2)  # waiting in Postgres itself could not be ended by a signal
 
 
 def _revision(address: str) -> str | None:

@@ -212,7 +212,7 @@ def _take(claim: Claim, is_unfinished: Callable[[], bool], stop: Stop) -> bool:
 def _pause(seconds: float, stop: Stop) -> None:
     deadline = time.monotonic() + seconds
     while not stop.is_asked() and time.monotonic() < deadline:
-        time.sleep(min(_SECONDS_BETWEEN_TRIES, seconds))
+        time.sleep(min(_SECONDS_BETWEEN_TRIES, seconds))  # so short, to see a request to stop
 
 
 def _listen(stop: Stop) -> None:

@@ -102,7 +102,7 @@ def ask(
     try:
         with only_the_result_on_stdout():
             found = evaluate(tick.schedule, defs, tick.time, instance)
-    except Exception as error:
+    except Exception as error:  # a schedule is the workspace's code, and raises anything
         cause = error.__cause__ or error
         if isinstance(cause, RunRefusedError | DBAPIError):
             raise cause from None  # not its own; and Postgres's text may hold its address

@@ -180,7 +180,7 @@ def _execute(
         outcome = _outcome(job, attempt)
     except KeyboardInterrupt:
         return  # told to stop before or after the run itself
-    except Exception as error:
+    except Exception as error:  # the edge of the process; it is told as the run's end
         outcome = outcome_of_error(error)
         if not outcome.is_interrupted:
             logging.getLogger(__name__).exception("The run %s came to no end.", attempt.run_id)

@@ -225,7 +225,7 @@ class CloudRunLauncher:
                 lambda: any(each.is_unwanted for each in followed), seconds
             )
         if is_hurried:
-            time.sleep(_HURRIED_LOOK)
+            time.sleep(_HURRIED_LOOK)  # Cloud Run tells nobody when it has cancelled
 
     def _look_at(self, handles: Sequence[ExecutionHandle]) -> bool:
         wanted = {name for handle in handles for name in handle.open_names}

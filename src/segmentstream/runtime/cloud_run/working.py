@@ -74,4 +74,4 @@ def _patiently[T](ask: Callable[[], T], stop: Stop) -> T:
         except (DBAPIError, DagsterPostgresException):
             if time.monotonic() > deadline or stop.is_asked():
                 raise
-            time.sleep(_TICK_SECONDS)
+            time.sleep(_TICK_SECONDS)  # Postgres tells nobody when it is back
